@@ -20,7 +20,7 @@ HELP = f"{', '.join(WORKLOADS)}; {', '.join(APPLICATIONS)}, or all of the latter
 
 
 def main() -> None:
-    """Reads the command line, races, prints."""
+    """Read the command line, race, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Races the software IPU and others.")
     parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), metavar="WORKLOAD", help=HELP)
     parser.add_argument("--rounds", type=int, default=5, help="epochs of each way that count, after a first one")

@@ -2,8 +2,8 @@
 
 python -m benchmarks.agreement [--steps N] [--ways WAY ...] [WORKLOAD ...]
 
-Fails where a loss differs from Keras' on TensorFlow by more than 0.2 % of the first loss: a rival that computes
-something else is no rival.
+The check fails if a loss differs from that of Keras on TensorFlow by more than 0.2 % of the first loss. A rival that
+computes something else is no rival.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST = 0.002
 
 
 def losses(name: str, way: str, steps: int) -> list[float]:
-    """The losses before each step, in this process, whose backend of Keras is the one of the way."""
+    """The losses before each step. Keras has the way's backend in this process."""
     import keras
 
     from benchmarks import models
@@ -64,7 +64,7 @@ def losses(name: str, way: str, steps: int) -> list[float]:
 
 
 def prepared(model: Any) -> Any:
-    """The model with the same weights on any backend, and no dropout."""
+    """The model with weights that are the same on any backend, and without dropout."""
     generator = np.random.default_rng(1)
     for variable in model.trainable_variables:
         if len(variable.shape) > 1:
@@ -77,7 +77,7 @@ def prepared(model: Any) -> Any:
 
 
 def main() -> None:
-    """Reads the command line, trains each way in a process of its own, prints; exits with 1 where losses differ."""
+    """Read the command line, train each way in a process of its own, print; exit with 1 if losses differ."""
     from benchmarks.workloads import WORKLOADS
 
     names = [each.name for each in WORKLOADS.values() if each.kind == "fit" and each.policy == "float32"]

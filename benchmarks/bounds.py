@@ -1,10 +1,10 @@
-"""The bound of a training step: its multiply-adds, as the engine runs them, at the rate of a loop of nothing else.
+"""The bound of a training step: the time of its multiply-adds at the rate of a loop without anything else.
 
 python -m benchmarks.bounds [WORKLOAD ...] [--rounds N] [--keep]
 
-Epochs and that loop alternate in one process for each workload, on all workers, so that the clock is the same for both.
-At a share of 100 % only fewer multiplications would make a step faster. Only float32 is measured, as products of 16-bit
-floats and of matrix registers have other peaks.
+A process for each workload alternates epochs and that loop on all workers, so that the clock is the same for both. At a
+share of 100 % only fewer multiplications would make a step faster. Only float32 is measured, because 16-bit floats and
+matrix registers have other peaks.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ NAMES = [name for name, each in WORKLOADS.items() if each.kind == "fit" and each
 
 
 def run_multiply_adds(compute_set: ComputeSet) -> int:
-    """The multiply-adds of one call of a compute set: if it transforms, fewer than its estimate for the chip says."""
+    """The multiply-adds of one call of a compute set. A transform has fewer than the estimate for the chip."""
     counts = [_of_work(each) for each in _works(compute_set.work)]
     known = [each for each in counts if each is not None]
     return sum(known) if known else compute_set.work_estimate.multiply_adds
 
 
 def _works(value: Any) -> Iterator[Work]:
-    """A work, and all works that are parts of it."""
+    """Yield a work and all works that are parts of it."""
     if isinstance(value, tuple):
         for each in value:
             yield from _works(each)
@@ -66,7 +66,7 @@ def _of_work(work: Work) -> int | None:
 
 
 def measured_here(name: str, rounds: int) -> dict[str, float]:
-    """Measures in this process: GFLOP of a step, the loop's GFLOP/s, a step's milliseconds, the bound's share of it.
+    """Measure in this process the GFLOP of a step, the loop's GFLOP/s, a step's milliseconds, and the bound's share.
 
     The loop runs on all workers.
     """
@@ -99,7 +99,7 @@ def measured_here(name: str, rounds: int) -> dict[str, float]:
 
 
 def measured(name: str, rounds: int) -> dict[str, float]:
-    """Measures in a process of its own; raises CalledProcessError if that fails."""
+    """Measure in a process of its own; raise CalledProcessError if that fails."""
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.bounds", name, "--rounds", str(rounds), "--here"]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True)
@@ -107,7 +107,7 @@ def measured(name: str, rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Reads the command line, measures, prints a row for each workload."""
+    """Read the command line, measure, print a row for each workload."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bounds", description="What bounds training steps.")
     parser.add_argument("names", nargs="*", metavar="WORKLOAD", help=", ".join(NAMES))
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,4 +1,4 @@
-"""Collects the races and prints them as tables at the end of the run."""
+"""Collect the races and print them as tables at the end of the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RACES = pytest.StashKey[list[Race]]()
 
 @pytest.fixture
 def races(request: pytest.FixtureRequest) -> list[Race]:
-    """The list of races to print at the end of the run; benchmarks append to it."""
+    """The list of races that are printed at the end of the run; benchmarks append to it."""
     return request.config.stash.setdefault(RACES, [])
 
 

@@ -1,9 +1,9 @@
 """A separate process that runs a workload in one way, a round on each request.
 
 python -m benchmarks.contender WORKLOAD WAY [STEPS], where WAY is ipu, keras, jax or torch with options after commas:
-`keras,jit,execution` compiles with XLA and takes the workload's steps per execution, `ipu,single` one; `later=2` waits
-for two seconds between the import of the API and the model. STEPS are those of an epoch. Each line on standard input
-requests a round; each line on standard output is a JSON object.
+`keras,jit,execution` compiles with XLA and runs the workload's steps per execution. `ipu,single` runs one step in an
+execution. `later=2` waits for two seconds between the import of the API and the model. STEPS is the number of steps of
+an epoch. Each line on standard input requests a round; each line on standard output is a JSON object.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def peak_memory() -> float:
 
 
 def main(name: str, way: str, steps: int | None = None) -> None:
-    """Sets up, reports the first step, then runs rounds until standard input ends."""
+    """Set up, report the first step, then run rounds until standard input ends."""
     rival, *options = way.split(",")
     os.environ["KERAS_BACKEND"] = "jax" if rival == "jax" else "torch" if rival == "torch" else "tensorflow"
     import numpy as np
@@ -57,7 +57,7 @@ def main(name: str, way: str, steps: int | None = None) -> None:
 
 
 def say(**what: Any) -> None:
-    """Prints a JSON object on a line."""
+    """Print a JSON object on a line."""
     print(json.dumps(what), flush=True)
 
 

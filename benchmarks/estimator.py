@@ -27,7 +27,7 @@ BATCH, STEPS_PER_LOOP, LOOPS, RATE, PROMISE = 32, 1000, 100, 0.01, 0.9
 
 
 def in_fit(x: np.ndarray, y: np.ndarray, loops: int) -> Callable[[], Any]:
-    """An epoch of `fit` for each loop."""
+    """A function that runs an epoch of `fit` for each loop."""
     with IPUStrategy().scope():
         model = mlp()
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -36,7 +36,7 @@ def in_fit(x: np.ndarray, y: np.ndarray, loops: int) -> Callable[[], Any]:
 
 
 def in_estimator(x: np.ndarray, y: np.ndarray, loops: int) -> Callable[[], Any]:
-    """A call of `train` for all loops."""
+    """A function that runs all loops in one call of `train`."""
 
     def batches() -> tf.data.Dataset:
         return tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True).repeat()
@@ -52,7 +52,7 @@ def in_estimator(x: np.ndarray, y: np.ndarray, loops: int) -> Callable[[], Any]:
 
 
 def race(rounds: int, loops: int) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds on the clock and of the processors, each [rounds, 2] for `fit` and the estimator, which alternate."""
+    """Seconds by the clock and of the processors, each [rounds, 2], for `fit` and the estimator, which alternate."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(BATCH * STEPS_PER_LOOP, 784)).astype(np.float32)
     y = generator.integers(0, 10, len(x)).astype(np.int32)
@@ -69,7 +69,7 @@ def race(rounds: int, loops: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    """Reads the command line, races, prints."""
+    """Read the command line, race, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.estimator", description="Loops of an estimator.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--loops", type=int, default=LOOPS)

@@ -1,4 +1,4 @@
-"""Kept medians, in a file for each processor: the source of docs/performance.md."""
+"""Stored medians, in a file for each processor: the source of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIBRARIES = ("tensorflow", "keras", "jax", "torch", "onnxruntime", "openvino")
 
 @dataclass
 class Figures:
-    """The figures of one processor: values by kind ("races", "inference") and name, with the day and the libraries."""
+    """The figures of one processor: values by kind ("races", "inference") and name, with their day and libraries."""
 
     path: Path
     processor: str
@@ -30,7 +30,7 @@ class Figures:
 
     @classmethod
     def here(cls, folder: Path = FOLDER) -> Figures:
-        """The figures of this processor, including those kept before."""
+        """The figures of this processor, with those stored before."""
         name, features = target()
         title = f"{usable_cores()} cores of {model()} ({name}, {lanes()} float32 lanes"
         title += ", matrix registers)" if "amx-tile" in features else ")"
@@ -45,14 +45,14 @@ class Figures:
         return sorted(found, key=lambda each: (each.days()[-1], each.processor), reverse=True)
 
     def add(self, kind: str, name: str, values: dict[str, Any]) -> None:
-        """Keeps the values of a name of a kind at once, so that a run that is stopped loses nothing."""
+        """Store the values of a name of a kind at once: a run that is stopped loses nothing."""
         versions = {each: importlib.metadata.version(each) for each in LIBRARIES if importlib.util.find_spec(each)}
         self.measured.setdefault(kind, {})[name] = values | {"day": str(date.today()), "versions": versions}
         state = {"processor": self.processor, "measured": self.measured}
         write_whole(self.path, json.dumps(state, indent=1) + "\n")
 
     def barriers(self) -> list[float]:
-        """Nanoseconds of empty barriers around the races; older races have none."""
+        """Nanoseconds of empty barriers before and after the races; older races have none."""
         return [each for race in self.measured.get("races", {}).values() for each in race.get("barriers", ())]
 
     def days(self) -> list[str]:
@@ -60,7 +60,7 @@ class Figures:
         return sorted({each["day"] for each in self._all()})
 
     def versions(self) -> list[str]:
-        """Each library with all of its versions that were measured."""
+        """Each library with all measured versions of it."""
         pairs = sorted({pair for each in self._all() for pair in each["versions"].items()})
         found = {name: [version for other, version in pairs if other == name] for name in LIBRARIES}
         return [f"{name} {' and '.join(versions)}" for name, versions in found.items() if versions]

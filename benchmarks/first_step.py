@@ -2,13 +2,14 @@
 
 python -m benchmarks.first_step [WORKLOAD ...] [--rounds N] [--later SECONDS]
 
-The time runs from after Keras' import to the end of one step. With an empty cache another process beside the program
-compiles what all programs share, from the import of TensorFlow on. If the API is `imported by a module` and not by the
-main program, that process starts at the first use of the API. In the case `alone` there is no such process. `--later`
-adds a case in which the program imports the API and then does other work for so long, such as reading data. Prints the
-least of N rounds by the clock, and of the processor time of all threads of the program's process, both in seconds. Run
-the benchmark with nothing else running. It first compiles the project's Python files to bytecode, as an installation
-does: a process that must not write bytecode compiles each time, which takes as long as a step.
+The time begins after the import of Keras and ends after one step. With an empty cache a helper process compiles the
+codelets that all programs share. It starts when the main program imports the API, or at the first use of the API if
+this is `imported by a module`. The case `alone` has no helper. `--later` adds a case in which the program imports the
+API and then does other work for so many seconds, such as reading data.
+
+The benchmark prints the least of N rounds by the clock, and of the processor time of all threads of the program's
+process, both in seconds. Run it on an idle machine. It first compiles the project's Python files to bytecode, as an
+installation does: a process that must not write bytecode compiles in each run, which takes as long as a step.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ROUNDS = 3
 MODELS = ("mlp", "100 dense layers", "resnet50", "encoder, 2 layers")
 PACKAGES = ("engine", "ipu", "keras_ext", "benchmarks")
 STEPS = 1
-"""Steps of the epoch after the first step, which is not measured here."""
+"""Steps of the epoch after the first step; the epoch is not measured."""
 MAIN_PROGRAM = "benchmarks.program"
 """A contender whose main program imports the API."""
 Times = tuple[float, float]
@@ -38,7 +39,7 @@ Times = tuple[float, float]
 
 
 def first_step(name: str, way: str, cache: Path, module: str = "benchmarks.contender", **environment: str) -> Times:
-    """The times of a new process whose compiled codelets are in `cache`; then waits for the process that fills it."""
+    """The times of a new process whose compiled codelets are in `cache`; wait for the helper that fills the cache."""
     os.environ.update(environment)
     try:
         contender = Contender.run(way, [module, name, way, str(STEPS)], cache=cache)
@@ -51,14 +52,14 @@ def first_step(name: str, way: str, cache: Path, module: str = "benchmarks.conte
 
 
 def until_made(cache: Path) -> None:
-    """Waits for the end of a process that compiles ahead. Raises RuntimeError if it does not end, or has failed."""
+    """Wait for the end of a process that compiles ahead. Raise RuntimeError if it does not end, or has failed."""
     limit = time.monotonic() + LIMIT
     folders = list((cache / "software-ipu").glob("ahead-*"))
     while any(is_locked(folder / "lock") for folder in folders) and time.monotonic() < limit:
         time.sleep(0.05)
     if not all(made_in(folder).exists() for folder in folders):
         raise RuntimeError(
-            f"Expected codelets to be compiled beside a program in {LIMIT:g} s. Received: none, or a few."
+            f"Expected all codelets to be compiled beside a program within {LIMIT:g} s. Received: some are missing."
         )
 
 
@@ -81,7 +82,7 @@ def round_of(name: str, later: float) -> dict[str, Times]:
 
 
 def main() -> None:
-    """Prints a line for each workload."""
+    """Print a line for each workload."""
     parser = argparse.ArgumentParser("python -m benchmarks.first_step", description=__doc__)
     parser.add_argument("workloads", nargs="*", default=MODELS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)

@@ -46,12 +46,12 @@ def step(name: str, way: str, policy: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def error(values: np.ndarray, exact: np.ndarray) -> float:
-    """The root mean square of the errors, relative to that of the exact values."""
+    """The root mean square of the errors, relative to the root mean square of the exact values."""
     return float(np.sqrt(np.mean((values - exact) ** 2) / np.mean(exact**2)))
 
 
 def main(names: list[str]) -> None:
-    """Prints a table."""
+    """Print a table."""
     print("| model | policy | logits, Keras | ours | gradients, Keras | ours |\n|---|---|---|---|---|---|")
     for name in names:
         exact = step(name, "keras", "float64")

@@ -1,4 +1,4 @@
-"""Plots the ratios of stored runs: `pytest benchmarks --benchmark-autosave`, then `python -m benchmarks.history`."""
+"""Plot the ratios of stored runs: `pytest benchmarks --benchmark-autosave`, then `python -m benchmarks.history`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ratios(folder: Path, against: str) -> dict[str, list[tuple[str, float]]]:
 
 
 def main() -> None:
-    """Writes the plot to a file."""
+    """Write the plot to a file."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.history", description="Plots the ratios of stored benchmark runs."
     )

@@ -1,4 +1,4 @@
-"""Breakdown of a training step's time: every compute set of a workload, timed on one worker.
+"""The breakdown of a training step's time: every compute set of a workload, timed on one worker.
 
 python -m benchmarks.hot_spots WORKLOAD [LINES]
 """
@@ -35,7 +35,7 @@ SECONDS = 1.0
 """Duration of a measurement by either clock: long enough for the processor to reach its clock rate for wide vectors."""
 
 LONG = 500.0
-"""Microseconds of a call from which on another program may interrupt every one."""
+"""Microseconds of a call above which other programs may interrupt every call."""
 THREAD_TIME = int(time.CLOCK_THREAD_CPUTIME_ID)
 
 
@@ -52,7 +52,7 @@ def ticks(typing_context: Any) -> Any:
 
 @inner
 def now(parameters: int) -> int:
-    """The time of the clock that the parameters of `timed_steps` name."""
+    """The time of the clock that is in the parameters of `timed_steps`."""
     clock, timespec = word(parameters, 5), word(parameters, 6)
     if clock == 0:
         return ticks()
@@ -62,7 +62,7 @@ def now(parameters: int) -> int:
 
 @codelet
 def timed_steps(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """The executor for one worker, for steps lo <= s < hi; keeps the least time of each row, as other load only adds.
+    """The executor of steps lo <= s < hi on one worker, which keeps the least time of each row: other load only adds.
 
     Parameters: the table's address, rows and columns; the addresses of times and of calls, int64 [rows]; the address of
     clock_gettime for nanoseconds of the thread's processor time, or 0 for ticks; the address of a timespec.
@@ -114,13 +114,13 @@ def microseconds_per_row(executable: Any) -> tuple[np.ndarray, np.ndarray, np.nd
     """The table for one worker, and the microseconds and calls of each row in a step."""
     table = executable._table(False, 1).copy()
     feeding = len(executable._infeeds)
-    table[:feeding, Column.RANGES + 1] = table[:feeding, Column.RANGES]  # the last call's feeds are freed
+    table[:feeding, Column.RANGES + 1] = table[:feeding, Column.RANGES]  # the feeds of the last call are freed
     scratch, _ = executable._workspace_for(1)
     return microseconds_of(table, scratch)
 
 
 def microseconds_of(table: np.ndarray, scratch: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The table, and the microseconds and calls of each row in a step, run by the table's first worker alone.
+    """The table, and the microseconds and calls of each row in a step that the table's first worker runs alone.
 
     The processor's time stamp measures short rows precisely. Other programs interrupt each run of a long row, so its
     processor time counts if that is less.
@@ -155,7 +155,7 @@ def _now() -> int:
 
 @codelet
 def store_ticks(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Stores the time stamp. Parameters: an int64 for the time stamp."""
+    """Store the time stamp. Parameters: the address of its int64."""
     store_i64(parameters, ticks())
 
 
@@ -167,7 +167,7 @@ def describe(compute_set: Any) -> str:
 
 
 def main(name: str, lines: int = 40) -> None:
-    """Trains a little, then times the program with the most compute sets."""
+    """Train for some steps, then time the program with the most compute sets."""
     programs = observed_programs()
     from benchmarks.rivals.keras_fit import prepare
 

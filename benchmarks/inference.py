@@ -2,10 +2,10 @@
 
 python -m benchmarks.inference [--models NAME ...] [--batches N ...] [--rounds N] [--keep]
 
-Each way has a process of its own, and the ways take turns. A call takes one batch from a NumPy array to a NumPy array;
-calls follow one another and use all cores. A round's figure is the median of its calls, and the median of the rounds is
-printed. Answers of all ways are compared. The other libraries are optional: `pip install onnxruntime openvino onnx
-torch`. ONNX and PyTorch write the ONNX file that ONNX Runtime and OpenVINO run.
+Each way has a process of its own, and the rounds of all ways alternate. A call takes one batch from a NumPy array to a
+NumPy array; calls follow one another and use all cores. A round's figure is the median of its calls, and the benchmark
+prints the median of the rounds. It also compares the answers of all ways. The other libraries are optional: `pip
+install onnxruntime openvino onnx torch`. ONNX and PyTorch write the ONNX file that ONNX Runtime and OpenVINO run.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ WAYS = {
 }
 """The libraries that each way needs."""
 TOLERANCE = 2e-3
-"""Most difference of answers, as a share of the largest: float32 with other orders of sums."""
+"""Largest difference of answers as a share of the largest answer: sums of float32 have other orders."""
 
 
 def race(workload: Workload, batch: int, rounds: int, limit: float, console: Console) -> Race:
-    """Runs the rounds of each way in turn; raises AssertionError where answers differ."""
+    """Run a round of each way after the other, several times; raise AssertionError if answers differ."""
     missing = {way: f"needs {name}" for way, names in WAYS.items() for name in names if find_spec(name) is None}
     made = Race(workload, [], missing)
     with tempfile.TemporaryDirectory() as folder:
@@ -63,7 +63,7 @@ def race(workload: Workload, batch: int, rounds: int, limit: float, console: Con
 
 
 def main() -> None:
-    """Reads the command line, measures, prints a table for each model."""
+    """Read the command line, measure, print a table for each model."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.inference", description="Inference beside others.")
     parser.add_argument("--models", nargs="*", default=MODELS, choices=WORKLOADS, metavar="NAME")
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 256])
@@ -80,7 +80,7 @@ def main() -> None:
         for batch in options.batches:
             try:
                 done = race(WORKLOADS[name], batch, options.rounds, options.limit, progress)
-            except (RuntimeError, AssertionError) as error:  # ours, or a wrong answer; the others go on
+            except (RuntimeError, AssertionError) as error:  # our way failed or an answer is wrong; other models go on
                 failed.append(name)
                 table.add_row(str(batch), OURS, str(error).splitlines()[-1][:60])
                 continue

@@ -2,8 +2,8 @@
 
 python -m benchmarks.kernels [NAME ...] [--rounds N]
 
-Everything runs as compute sets of the engine, with one and with two workers, beside a loop that does nothing but
-multiply-adds in registers, or one that does nothing but stream. The fastest run of steps of each kernel counts.
+Kernels run as compute sets of the engine, with one and with two workers. A product is compared with a loop of only
+multiply-adds in registers, an update with a plain stream. The fastest run of each kernel counts.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ MIB = 1 << 20
 
 @codelet
 def stamp(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Stores the time at which a step begins."""
+    """Store the time at which a step begins."""
     store_i64(load_i64(parameters) + 8 * load_i64(scratch + 8 * Scratch.STEP), ticks())
 
 
 @codelet
 def now(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Stores the time."""
+    """Store the time."""
     store_i64(load_i64(parameters), ticks())
 
 
@@ -70,7 +70,7 @@ class Kernel:
         return np.zeros(STEPS + 1, np.int64)
 
     def time(self, workers: int) -> None:
-        """Runs one call; keeps the least ticks of a step."""
+        """Run one call; keep the least ticks of a step."""
         ring = np.array([self.stamps.ctypes.data], np.int64)
         ranges = [(0, 1)] + [(1, 1)] * (workers - 1)
         first = step_table([compute_row(stamp.address, ring.ctypes.data, ranges)], workers)
@@ -92,7 +92,7 @@ class Kernel:
 
 
 def of_codelet(name: str, work: float, address: int, parameters: np.ndarray, units: int, keep: object = None) -> Kernel:
-    """A kernel of one codelet. With units 0 each worker has a unit, and `work` is the work of one worker."""
+    """A kernel of one codelet. For 0 `units` each worker has one, and `work` is the work of one worker."""
 
     def table(workers: int) -> np.ndarray:
         total = units or workers
@@ -125,7 +125,7 @@ NUMBERS = {
 
 
 def product(rows: int, columns: int, k: int, form: str = "NN") -> Kernel:
-    """C = A B as a variable's new value, float32. A T in `form` says that the operand is stored transposed."""
+    """C = A B as a variable's new value, float32. A T in `form` is a transposed operand, an N another one."""
     b = Builder()
     left = b.parameter("f32", (k, rows) if form[0] == "T" else (rows, k))
     right = b.parameter("f32", (columns, k) if form[1] == "T" else (k, columns))
@@ -163,14 +163,14 @@ def _size(count: int) -> str:
 
 SQUARES = [(512, 512, 512), (1024, 1024, 1024)]
 MASKED = [(256, 12, 512), (128, 250, 784)]
-"""Products whose last vector of columns is masked on processors of 8 and of 16 lanes: a classifier's last layer."""
+"""Products whose last vector of columns is masked on processors of 8 and of 16 lanes, as in classifiers."""
 TRAINING = [(32, 256, 784), (128, 256, 784), (256, 1024, 1024), (1024, 512, 128), (32, 64, 256)]
 UPDATES = {4 * MIB: 16 * MIB, 1 << 15: 1 << 17}
 """Weights of an update, and the floats of its reference stream."""
 
 
 def products() -> list[Kernel]:
-    """Square and masked products, and products of layers: forward (rows of a batch, units, inputs), both gradients."""
+    """Square and masked products, and products of layers: forward [batch, units, inputs], and both gradients."""
     kernels = [product(*size) for size in (*SQUARES, *MASKED)]
     for batch, units, inputs in TRAINING:
         kernels += [product(batch, units, inputs), product(inputs, units, batch, "TN")]
@@ -179,7 +179,7 @@ def products() -> list[Kernel]:
 
 
 def measure(reference: Kernel, kernels: list[Kernel], rounds: int) -> None:
-    """Times the reference and all kernels in turn, so that a busy machine affects all alike."""
+    """Time the reference and all kernels alternately, so that a busy machine affects all alike."""
     for _ in range(rounds):
         for workers in (1, 2):
             for each in (reference, *kernels):
@@ -220,7 +220,7 @@ def ticks_per_second() -> float:
 
 
 def main() -> None:
-    """Reads the command line, measures, prints."""
+    """Read the command line, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description="Shares of the processor's peak.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="parts of kernels' names, such as 512 or Adam")
     parser.add_argument("--rounds", type=int, default=20)

@@ -179,14 +179,14 @@ def mixer() -> keras.Model:
 
 
 class Positions(keras.layers.Layer):
-    """Adds a learnt vector to each position."""
+    """A layer that adds a learnt vector to each position."""
 
     def build(self, shape: Any) -> None:
-        """Creates a table of the shape of a sample."""
+        """Create a table of the shape of a sample."""
         self.table = self.add_weight(shape=shape[1:], initializer="uniform")
 
     def call(self, inputs: Any) -> Any:
-        """The sum of the inputs and the table, [batch, positions, n]."""
+        """Return the sum of the inputs and the table, [batch, positions, n]."""
         return inputs + self.table
 
 
@@ -214,14 +214,14 @@ def seq2seq() -> keras.Model:
 
 
 class Sampled(keras.layers.Layer):
-    """A sample of the normal distribution of the given means and logarithms of variances; adds its divergence."""
+    """A layer that samples normal distributions of given means and logarithms of variances, and adds a divergence."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seeds = keras.random.SeedGenerator(0)
 
     def call(self, inputs: Any) -> Any:
-        """Means and logarithms of variances [batch, n] to samples [batch, n]."""
+        """Map means and logarithms of variances, each [batch, n], to samples [batch, n]."""
         mean, variance = inputs
         divergence = keras.ops.exp(variance) + keras.ops.square(mean) - 1 - variance
         self.add_loss(0.5 * keras.ops.mean(keras.ops.sum(divergence, axis=-1)) / 784)
@@ -230,7 +230,7 @@ class Sampled(keras.layers.Layer):
 
 
 def variational_autoencoder() -> keras.Model:
-    """784-256-20-256-784, a Bernoulli decoder."""
+    """A variational autoencoder of 784-256-20-256-784 units with a Bernoulli decoder."""
     inputs = keras.Input((784,))
     x = layers.Dense(256, "relu")(inputs)
     x = Sampled()([layers.Dense(20)(x), layers.Dense(20)(x)])

@@ -2,8 +2,8 @@
 
 python -m benchmarks.outlining [--layers N] [--builds N] [--rounds N] [--width N] [--inference]
 
-The time until the first result is the median of several builds of each model, in turn: a fifth of a single time is
-noise.
+The time until the first result is the median of several builds of each model, which alternate: single times vary by a
+fifth.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Contender:
 
 
 def contender(outlined: bool, layers: int, width: int, training: bool, shift: float) -> Contender:
-    """The model on its own variables. As no other model has the constant `shift`, the program is in no cache."""
+    """The model on its own variables. Only this model has the constant `shift`, so its program is in no cache."""
     strategy = IPUStrategy()
     random = np.random.default_rng(0)
     shapes = [[width], [width], [width, 3 * width], [width, width], [width], [width]]
@@ -90,7 +90,7 @@ def contender(outlined: bool, layers: int, width: int, training: bool, shift: fl
 
     x = random.normal(size=[BATCH, LENGTH, width]).astype(np.float32)
     again = partial(strategy.run, step, (x,))
-    gc.collect()  # garbage of models before this one
+    gc.collect()  # of earlier models
     start, processor = time.perf_counter(), time.process_time()
     again()
     first, processor = time.perf_counter() - start, time.process_time() - processor
@@ -108,7 +108,7 @@ def seconds(run: Callable[[], Any]) -> float:
 
 
 def main() -> None:
-    """Prints the figures of both, and their ratios."""
+    """Print the figures of both, and their ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     for option, default in (("--layers", 48), ("--builds", 3), ("--rounds", 40), ("--width", 64)):
         parser.add_argument(option, type=int, default=default)
@@ -117,7 +117,7 @@ def main() -> None:
     shift = time.time() % 1
     build = partial(contender, width=options.width, training=not options.inference)
     for outlined in (True, False):
-        build(outlined, layers=2, shift=shift)  # compiles the codelets, which are the same for more layers
+        build(outlined, layers=2, shift=shift)  # compiles the codelets, which more layers share
     builds = [
         [build(outlined, layers=options.layers, shift=shift + number) for outlined in (True, False)]
         for number in range(options.builds)

@@ -16,7 +16,7 @@ from engine.machine_code.processor import lanes, registers
 from engine.runtime.buffers import aligned_zeros
 
 CHAINS = 24 if registers() == 32 else 12
-"""Concurrent sums: enough to hide the latency of a multiply-add, few enough for the registers."""
+"""Number of concurrent sums: enough to hide the latency of a multiply-add, few enough for the registers."""
 ROUNDS = 4_000
 CHUNK = 4_096
 """Number of elements of a unit of a stream."""
@@ -24,7 +24,7 @@ CHUNK = 4_096
 
 @intrinsic
 def multiply_adds(typing_context: Any, seed: types.Type, rounds: types.Type) -> Any:
-    """Does CHAINS independent multiply-adds of vectors in each round."""
+    """Do CHAINS independent multiply-adds of vectors in each round."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> ir.Value:
         seed = builder.uitofp(arguments[0], ir.FloatType())
@@ -52,14 +52,14 @@ def multiply_adds(typing_context: Any, seed: types.Type, rounds: types.Type) -> 
 
 @codelet
 def peak(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Does ROUNDS rounds of multiply-adds for each unit."""
+    """Do ROUNDS rounds of multiply-adds for each unit."""
     for _ in range(lo, hi):
         store_f32(scratch + RESERVED_SCRATCH, multiply_adds(load_i64(parameters), ROUNDS))
 
 
 @intrinsic
 def scale_and_add(typing_context: Any, source: types.Type, target: types.Type, count: types.Type) -> Any:
-    """Computes target = 0.5 * target + source in whole vectors."""
+    """Compute target = 0.5 * target + source in whole vectors."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> ir.Value:
         source, target, count = arguments
@@ -86,7 +86,7 @@ def scale_and_add(typing_context: Any, source: types.Type, target: types.Type, c
 
 @codelet
 def stream(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Computes y = 0.5 y + x, CHUNK elements for each unit. Parameters: addresses of x and y."""
+    """Compute y = 0.5 y + x, CHUNK elements for each unit. Parameters: addresses of x and y."""
     offset = 4 * CHUNK * lo
     scale_and_add(load_i64(parameters) + offset, load_i64(parameters + 8) + offset, CHUNK * (hi - lo))
 

@@ -1,4 +1,4 @@
-"""Draws the ratios of docs/performance.md for the README: `python -m benchmarks.page` writes docs/ratios.svg."""
+"""Draw the ratios of docs/performance.md for the README: `python -m benchmarks.page` writes docs/ratios.svg."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE, PICTURE = ROOT / "docs" / "performance.md", ROOT / "docs" / "ratios.svg"
 ROW = re.compile(r"^\| (.+?) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| \**([\d.]+)\** \|", re.M)
 WIDTH, NAMES, BAR, GAP, TOP, BOTTOM = 760, 270, 20, 8, 66, 34
 LONGEST = 12.0
-"""The ratio at which bars are cut off: a bar of a hundred would leave the others no length."""
+"""The ratio at which bars are cut off: beside a bar of a hundred the others would be invisible."""
 STYLE = (
     "text{font:13px Helvetica,Arial,sans-serif;fill:#22272E}.title{font-size:16px;font-weight:600}"
     ".name{text-anchor:end}.ratio{font-weight:600}.small{font-size:11px;fill:#5B6470}"
@@ -27,7 +27,7 @@ METHOD = (
 
 
 def rows(page: str) -> list[tuple[str, float]]:
-    """Workload and ratio to Keras of the longest table of races, the newest among equals."""
+    """Workloads and ratios to Keras of the longest table of races, the newest of equally long ones."""
     return max((found for _, found in _tables(page)), key=len)
 
 

@@ -1,4 +1,4 @@
-"""Training speed of a pipeline of four stages, as a share of the same model unsplit with the same accumulation.
+"""Training speed of a pipeline of four stages, as a share of the unsplit model's with the same accumulation.
 
 python -m benchmarks.pipeline [--rounds N]
 """
@@ -33,7 +33,7 @@ class Contestant:
 
 
 def perceptron(width: int, schedule: PipelineSchedule | None) -> Any:
-    """Eight dense layers, two for each stage; without a schedule there are no stages."""
+    """A model of eight dense layers, two for each stage, or without stages if `schedule` is None."""
     keras.utils.set_random_seed(0)
     with IPUStrategy().scope():
         hidden = [layers.Dense(width, "relu") for _ in range(2 * STAGES - 1)]
@@ -56,7 +56,7 @@ def data(width: int, batch: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def race(width: int, batch: int, rounds: int) -> dict[str, float]:
-    """Least seconds of each way by its name; each round runs all ways, as a machine's speed varies over time."""
+    """The least seconds of each way, by name. Each round runs all ways, as a machine's speed varies over time."""
     x, y = data(width, batch)
     ways = {"unsplit": Contestant(perceptron(width, None))}
     ways |= {schedule.name: Contestant(perceptron(width, schedule)) for schedule in PipelineSchedule}
@@ -64,13 +64,13 @@ def race(width: int, batch: int, rounds: int) -> dict[str, float]:
         for way in ways.values():
             start = time.perf_counter()
             way.model.fit(x, y, batch_size=batch, shuffle=False, verbose=0)
-            if number:  # the first one compiles
+            if number:  # the first round compiles
                 way.seconds = min(way.seconds, time.perf_counter() - start)
     return {name: way.seconds for name, way in ways.items()}
 
 
 def main() -> None:
-    """Reads the command line, races, prints."""
+    """Read the command line, race, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description="Races pipelines.")
     parser.add_argument("--rounds", type=int, default=10)
     rounds = parser.parse_args().rounds

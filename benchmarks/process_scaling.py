@@ -1,4 +1,4 @@
-"""Weak scaling over processes, by calculation from measured latencies and bandwidths.
+"""Weak scaling over processes, calculated from measured latencies and bandwidths.
 
 python -m benchmarks.process_scaling [--measure] [--chip] [--micro-batches N] [--latency S --rate BYTES] [MODEL ...]
 
@@ -30,8 +30,11 @@ SMALL, LARGE = 1, 4_000_000
 
 @dataclass(frozen=True)
 class Link:
-    """The way between two processes: seconds of a message of no length, bytes per second in each direction, and bytes
-    per second of summing two arrays. `only_ring` means that there is only the ring, as in TensorFlow's collectives."""
+    """A link between two processes.
+
+    It has the seconds of an empty message, the bytes per second in each direction, and the bytes per second of summing
+    two arrays. `only_ring` excludes algorithms other than the ring, as in TensorFlow's collectives.
+    """
 
     name: str
     latency: float
@@ -56,8 +59,8 @@ class Link:
 def link_of(name: str, small: float, large: float, only_ring: bool = False) -> Link:
     """The link on which two processes take `small` and `large` seconds for all-reduces of SMALL and LARGE numbers.
 
-    Two processes exchange halves twice, which takes two latencies and the time of the array's bytes once; summing
-    counts as transfer.
+    Two processes exchange halves of an array twice. That takes two latencies and the time to transfer the array once.
+    Summing counts as transfer.
     """
     return Link(name, small / 2, 4 * (LARGE - SMALL) / (large - small), only_ring=only_ring)
 
@@ -66,9 +69,7 @@ MEASURED = (
     link_of("MPI", 25.3e-6, 2.9e-3),
     link_of("gRPC", 4.21e-3, 65.5e-3, only_ring=True),
 )
-"""Links measured by `--measure` on 22 November 2026, between two processes of one machine of 2 cores, which others kept
-busy.
-"""
+"""Links measured by `--measure` on 22 November 2026, between two processes of a busy machine with 2 cores."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,13 @@ MODELS = {
 
 
 def efficiency(model: Model, link: Link, processes: int, micro_batches: int = 1) -> float:
-    """The speed of each process relative to one alone, with an all-reduce after `micro_batches` that nothing hides."""
+    """The speed of each process relative to a single one. An all-reduce after `micro_batches` overlaps nothing."""
     alone = model.step * micro_batches
     return alone / (alone + link.all_reduce(model.gradient_bytes, processes)[0])
 
 
 def table(names: list[str], links: tuple[Link, ...], chip: bool, micro_batches: int) -> Iterator[str]:
-    """Lines of a Markdown table: for each model and number of processes the efficiency by each link."""
+    """Yield the lines of a Markdown table: the efficiency by each link, for each model and number of processes."""
     kinds = [*(link.name for link in links), *(["chip, replicas"] if chip else [])]
     yield f"| model | processes | {' | '.join(kinds)} |"
     yield "|---|---|" + "---|" * len(kinds)
@@ -106,7 +107,7 @@ def table(names: list[str], links: tuple[Link, ...], chip: bool, micro_batches: 
 
 
 def chip_efficiencies(name: str, micro_batches: int) -> dict[int, float]:
-    """The chip's predicted efficiencies for a model, by replicas."""
+    """The chip's predicted efficiencies for a model, by number of replicas."""
     import keras
 
     from benchmarks import models
@@ -129,7 +130,7 @@ def chip_efficiencies(name: str, micro_batches: int) -> dict[int, float]:
 
 
 def measure(rounds: int) -> None:
-    """Prints the least seconds of all-reduces between the processes of this run."""
+    """Print the least seconds of all-reduces between the processes of this run."""
     import tensorflow as tf
 
     from ipu._internal.processes.active import activate, initialise
@@ -173,7 +174,7 @@ def measured(kind: str, rounds: int) -> Link:
 
 
 def main() -> None:
-    """Reads the command line, measures if asked to, and prints the table."""
+    """Read the command line, measure if it says so, print the table."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{Path(__file__).stem}", description=__doc__)
     parser.add_argument("models", nargs="*", default=list(MODELS))
     parser.add_argument("--measure", action="store_true", help="between two processes of this machine")

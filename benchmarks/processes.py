@@ -1,9 +1,9 @@
 """Two processes of one worker beside one process of two workers, on the same batches: `python -m benchmarks.processes`.
 
-Prints for each model the milliseconds of a step by the clock, in the fastest execution of a few steps, as a busy
-machine still has short idle intervals; the median of the CPU milliseconds of all processes; and the share of time of
-collectives in the fastest execution, with the waiting for the other process: of all collectives, and of collectives
-that nothing hides. Only models with more bytes of gradients than `--bucket-bytes` hide collectives.
+The benchmark prints for each model the milliseconds of a step by the clock, in the fastest execution of a few steps:
+even a busy machine has short idle intervals. It prints the median of the CPU milliseconds of all processes. It prints
+two shares of the fastest execution: the time of all collectives, and of those that overlap no compute. Both include the
+wait for the other process. Only models with more bytes of gradients than `--bucket-bytes` overlap collectives.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def dense() -> keras.Model:
 
 
 def measure(name: str) -> None:
-    """Trains one model in the processes of this run; process 0 prints the figures."""
+    """Train one model in the processes of this run; process 0 prints the figures."""
     import keras
     import popdist
     import popdist.tensorflow
@@ -48,7 +48,7 @@ def measure(name: str) -> None:
     times: list[tuple[float, ...]] = []
 
     class Times(keras.callbacks.Callback):
-        """Notes the clock, the CPU time and the time in collectives after each execution."""
+        """A callback that notes the clock, the CPU time and the time in collectives after each execution."""
 
         def on_train_batch_end(self, batch: int, logs: object = None) -> None:
             seconds = transport.seconds, transport.background_seconds
@@ -83,7 +83,7 @@ def figures(name: str, processes: int, options: list[str]) -> list[float]:
 
 
 def main() -> None:
-    """Measures and prints a line for each model."""
+    """Measure, and print a line for each model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=["lenet", "encoder"], help=", ".join(MODELS))
     parser.add_argument("--rounds", type=int, default=2)

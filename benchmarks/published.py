@@ -1,8 +1,7 @@
 """The chip model beside all published figures: `python -m benchmarks.published [--write] [--kind KIND]`.
 
-Estimates all rows of engine/data/measurements.toml with the present product, and prints the estimates beside the
-published figures. `--write` keeps them in engine/data/estimates.json, which reports and pages read, and which a test
-compares.
+The command estimates all rows of engine/data/measurements.toml, and prints the estimates beside the published figures.
+`--write` stores them in engine/data/estimates.json, which reports and pages read. A test compares them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ DIGITS = 6
 
 
 def computed(row: Measurement) -> float:
-    """The present product's estimate of a row, to DIGITS significant digits."""
+    """The estimate of a row, to DIGITS significant digits."""
     how, *subject = row.subject
     if how == "estimator":
         found = ESTIMATORS[subject[0]](**subject[1])
@@ -42,7 +41,7 @@ def _program_figures(name: str) -> dict[str, int]:
 
 
 def main() -> None:
-    """Reads the command line, estimates, prints and keeps."""
+    """Read the command line, estimate, print and store."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
     parser.add_argument("--write", action="store_true", help="keep the estimates")
     parser.add_argument("--kind", choices=("estimator", "program", "model"), help="only these rows")

@@ -1,7 +1,7 @@
 """Whole models whose throughput Graphcore published, built in their published configurations and estimated.
 
-Each is a Keras model in half precision, of which the forward and the backward pass are traced. Encoders are built with
-one and with two layers; the difference is added for each further layer. Nothing runs.
+Each is a Keras model in half precision, whose forward and backward pass are traced. Encoders are built with one and
+with two layers; each further layer adds the difference. Nothing runs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Step:
 
 
 def traced(model: keras.Model, specs: list[tf.TensorSpec], chip: str, assumptions: Assumptions) -> Step:
-    """The step of a model that maps its inputs to one loss; an update is one addition, as in accumulation."""
+    """Trace the step of a model that maps its inputs to one loss. Its update is one addition, as in accumulation."""
 
     def train(*inputs: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
@@ -83,7 +83,7 @@ def _estimated(
 
 
 class MeanLoss(layers.Layer):
-    """The mean cross entropy of logits and labels of class 0, in fp32: the labels change no cycles."""
+    """A layer with the mean cross entropy of logits and labels of class 0, in fp32. Labels do not affect cycles."""
 
     def call(self, logits: Any) -> Any:
         return -keras.ops.mean(keras.ops.log_softmax(keras.ops.cast(logits, "float32"))[..., 0])
@@ -132,7 +132,7 @@ def encoder(
 
 
 def bert(arguments: dict[str, Any]) -> Prediction:
-    """Masked language modelling, pipelined over IPUs as published, each stage recomputed in its backward pass."""
+    """Predict masked language modelling, pipelined as published; each stage recomputes in its backward pass."""
     width, heads, length = arguments["width"], arguments["heads"], arguments["length"]
 
     def embedding() -> tuple[Any, Any]:
@@ -150,7 +150,7 @@ def bert(arguments: dict[str, Any]) -> Prediction:
 
 
 def vision_transformer(arguments: dict[str, Any]) -> Prediction:
-    """ViT on patches of 16 x 16 pixels and a token for the class, which is a row of zeros here."""
+    """Predict ViT on patches of 16 x 16 pixels and a class token, which is a row of zeros here."""
     width, heads, length = arguments["width"], arguments["heads"], arguments["length"]
 
     def embedding() -> tuple[Any, Any]:
@@ -169,10 +169,10 @@ def vision_transformer(arguments: dict[str, Any]) -> Prediction:
 def _pipelined(
     build: Callable[[int], keras.Model], specs: list[tf.TensorSpec], arguments: dict[str, Any]
 ) -> Prediction:
-    """Extrapolates from one and two layers to all of them, on IPUs that follow a grouped schedule in time.
+    """Extrapolate from one and two layers to all of them, on IPUs with a grouped schedule.
 
     The first IPU has the embedding and the loss besides its layers. The last stage, on IPU `last_stage`, is not
-    recomputed; if that is the first IPU, only its layers are.
+    recomputed; if that is the first IPU, only its layers are recomputed.
     """
     one, two = (traced(build(count), specs, arguments["chip"], _assumptions(arguments)) for count in (1, 2))
     chip, ipus, last = target(arguments["chip"]), arguments["layers_by_ipu"], arguments["last_stage"]
@@ -237,7 +237,7 @@ def _efficient_net_b4(arguments: dict[str, Any]) -> Prediction:
 
 
 def _stages(found: Estimate) -> tuple[int, int]:
-    """Cycles of EfficientNet-B4's two stages; a cost without a layer's name belongs to the stage of the one before."""
+    """Cycles of EfficientNet-B4's two stages. A cost without a layer's name is in the stage of the cost before it."""
     cycles, stage = [0, 0], 0
     for cost in found.costs:
         named = re.search(r"block(\d)|stem|head", cost.op_name)

@@ -167,7 +167,7 @@ def _two_products() -> Any:
 
 
 def _recurrent(cells: tuple[Callable[..., Any], ...], steps: int) -> Build:
-    """100 updates with Adam of layers of cells, each a loop over time steps, and of a dense layer after the last."""
+    """Make 100 updates with Adam of recurrent layers, each a loop over time steps, and of a dense layer after them."""
 
     def step(x: tf.Tensor, labels: tf.Tensor) -> Any:
         for cell in cells:
@@ -186,7 +186,7 @@ def _recurrent(cells: tuple[Callable[..., Any], ...], steps: int) -> Build:
 
 
 def _scan(x: tf.Tensor, states: tuple[tf.Tensor, ...], cell: Callable[..., tuple[tf.Tensor, ...]]) -> tf.Tensor:
-    """[batch, time, units] of a cell's first state, by a while loop over tensor arrays, as `dynamic_rnn`."""
+    """The first state of a cell, [batch, time, units], by a while loop over tensor arrays, as in `dynamic_rnn`."""
     count = x.shape[1]
     read = tf.TensorArray(x.dtype, count).unstack(tf.transpose(x, (1, 0, 2)))
     written = tf.TensorArray(x.dtype, count, element_shape=states[0].shape)

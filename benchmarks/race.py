@@ -1,4 +1,4 @@
-"""Runs contenders in turn on rounds of a workload, each in a process of its own."""
+"""Races of contenders, each in a process of its own, whose rounds of a workload alternate."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ OURS = "ipu"
 KERAS = ("keras,jit,execution", "keras,execution", "keras,jit", "keras")
 OPTIONAL = ("jax,execution", "jax", "torch,compile", "torch")
 LIMIT = 300.0
-"""Seconds until a process that does not answer is given up."""
+"""Seconds after which a process that does not answer is killed."""
 
 
 def silent(line: str) -> None:
-    """Discards a line of progress."""
+    """Discard a line of progress."""
 
 
 def ways(workload: Workload) -> tuple[list[str], dict[str, str]]:
-    """The ways to run a workload here, ours first, and the reasons why others are missing."""
+    """The ways to run a workload on this machine, ours first, and the reasons why other ways are missing."""
     keras = [way for way in KERAS if workload.kind != "latency" or "execution" not in way]
     found, missing = [OURS, *keras], {}
     for way in OPTIONAL if workload.policy == "float32" else ():
@@ -69,15 +69,15 @@ class Contender:
 
     @classmethod
     def start(cls, workload: Workload, way: str, cache: Path | None = None, limit: float = LIMIT) -> Contender:
-        """Starts the process, with its compiled codelets in `cache`, and waits for its first epoch.
+        """Start the process, with its compiled codelets in `cache`, and wait for its first epoch.
 
-        Raises RuntimeError if it fails or takes longer than `limit` seconds, as `round` does.
+        Raises RuntimeError, as `round` does, if the process fails or takes longer than `limit` seconds.
         """
         return cls.run(way, ["benchmarks.contender", workload.name, way, str(workload.steps)], limit, cache)
 
     @classmethod
     def run(cls, way: str, module: list[str], limit: float = LIMIT, cache: Path | None = None) -> Contender:
-        """Starts a process that runs the module and the arguments in `module`."""
+        """Start a process that runs the module and the arguments in `module`."""
         command = [sys.executable, "-W", "ignore", "-m", *module]
         env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"} | ({"XDG_CACHE_HOME": str(cache)} if cache else {})
         pipe, errors = subprocess.PIPE, tempfile.TemporaryFile("w+")
@@ -94,7 +94,7 @@ class Contender:
         return contender
 
     def round(self) -> None:
-        """Runs one round; raises RuntimeError if the process has ended or takes too long."""
+        """Run one round; raise RuntimeError if the process has ended or takes too long."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
@@ -121,14 +121,14 @@ class Contender:
         raise RuntimeError(f"Expected {self.way} to go on. It ended, and said: {said}")
 
     def stop(self) -> None:
-        """Ends the process."""
+        """End the process."""
         with suppress(BrokenPipeError):
             self.process.communicate()
 
 
 @dataclass
 class Race:
-    """The contenders after their rounds, and the reasons why others are missing."""
+    """The contenders after their rounds, and the reasons why other ways are missing."""
 
     workload: Workload
     contenders: list[Contender]
@@ -141,7 +141,7 @@ class Race:
         return next(each for each in self.contenders if each.way == OURS)
 
     def ratio(self, measured: str = "whole", against: str = "keras") -> float | None:
-        """The best median of the ways that start with `against`, divided by ours; None if there is no such way."""
+        """The best median of the ways that begin with `against`, divided by ours; None if there is no such way."""
         times = [statistics.median(getattr(each, measured)) for each in self.contenders if each.way.startswith(against)]
         return min(times) / statistics.median(getattr(self.ours, measured)) if times else None
 
@@ -173,7 +173,7 @@ class Race:
 def started(workload: Workload, among: list[str], limit: float = LIMIT, say: Say = silent) -> Iterator[Race]:
     """A race whose contenders have run their first epoch; they end with the context.
 
-    A contender that fails is missing from the race; raises RuntimeError if it is ours.
+    A contender that fails is missing from the race. If it is ours, RuntimeError is raised.
     """
     made = Race(workload, [])
     try:
@@ -189,7 +189,7 @@ def started(workload: Workload, among: list[str], limit: float = LIMIT, say: Say
 
 @contextmanager
 def missing_if_failed(made: Race, way: str, say: Say) -> Iterator[None]:
-    """A context that notes why a way failed within it; our way's error is raised."""
+    """A context that notes why a way failed in it; an error of our way is raised."""
     try:
         yield
     except (RuntimeError, BrokenPipeError) as error:
@@ -205,7 +205,7 @@ def missing_if_failed(made: Race, way: str, say: Say) -> Iterator[None]:
 def race(
     workload: Workload, rounds: int, among: list[str] | None = None, limit: float = LIMIT, say: Say = silent
 ) -> Race:
-    """Runs a round of each way in turn, so that a busy machine affects all alike; `say` gets the progress."""
+    """Run a round of each way after the other, so that a busy machine affects all alike; `say` gets the progress."""
     found, missing = ways(workload)
     with started(workload, among or found, limit, say) as made:
         made.missing |= {} if among else missing

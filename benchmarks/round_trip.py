@@ -16,11 +16,11 @@ from engine.runtime.workers import run_table
 BARRIERS, STEPS = 100, 200
 CALLS = 8
 APART = 1.5
-"""Ratio of two times from which on the cores count as moved."""
+"""Ratio of two times above which the cores count as moved."""
 
 
 def barrier_nanoseconds(workers: int | None = None) -> float:
-    """The least nanoseconds of an empty barrier in some calls, as other load only adds; 0 for one worker."""
+    """The nanoseconds of an empty barrier, 0 for one worker: the least of some calls, as other load only adds."""
     workers = workers or worker_count()
     if workers == 1:
         return 0.0
@@ -34,7 +34,7 @@ def barrier_nanoseconds(workers: int | None = None) -> float:
 
 
 def have_moved(barriers: Sequence[float]) -> bool:
-    """Whether times of empty barriers differ so much that races between them should not be compared."""
+    """Whether times of empty barriers differ so much that you should not compare the races between them."""
     return max(barriers, default=0.0) >= APART * min(barriers, default=0.0) > 0.0
 
 

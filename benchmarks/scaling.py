@@ -1,8 +1,8 @@
-"""Speed-up by more workers: a workload's steps with 1, 2 and 4 workers, in turn.
+"""Speed-up by more workers: a workload's steps with 1, 2 and 4 workers alternately.
 
 python -m benchmarks.scaling [--workers N ...] [--rounds N] [WORKLOAD ...]
 
-The fastest of all steps counts, as other load only adds time. No rows are fed: all steps use the last rows.
+The fastest of all steps counts, as other load only adds time. Steps get no new rows: all use the last rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.runtime.threads import usable_cores
 
 
 def kernel_of(workload: Workload) -> Kernel:
-    """The workload's program with the most compute sets, after a little training."""
+    """The workload's program with the most compute sets, after some steps of training."""
     from benchmarks.rivals.keras_fit import prepare
 
     programs = observed_programs()
@@ -31,14 +31,14 @@ def kernel_of(workload: Workload) -> Kernel:
 
     def table(workers: int) -> np.ndarray:
         made = executable._table(False, workers).copy()
-        made[: len(executable._infeeds), Column.RANGES :] = 0  # the last call's feeds are freed
+        made[: len(executable._infeeds), Column.RANGES :] = 0  # the feeds of the last call are freed
         return made
 
     return Kernel(workload.name, 1.0, table, executable._scratch_bytes, keep=[executable])
 
 
 def main() -> None:
-    """Reads the command line, measures, prints a line for each workload."""
+    """Read the command line, measure, print a line for each workload."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description="Speed by number of workers.")
     parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), metavar="WORKLOAD", help=", ".join(WORKLOADS))
     parser.add_argument("--rounds", type=int, default=50)

@@ -2,8 +2,8 @@
 
 python -m benchmarks.serving [--clients N] [--seconds S] [--rounds N]
 
-Both ways of the first part take turns in one process; medians count. Fails for a wrong answer or an error, and when
-the engine's latency is not at least 5 times lower.
+In the first part both ways alternate in one process; medians count. The benchmark fails for a wrong answer or an error,
+and if the engine's latency is not at least 5 times lower.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PERCENTILES = (50, 90, 99, 99.9, 100)
 
 
 def export(directory: Path) -> Any:
-    """Exports an MLP for one sample and for a server's batches; returns it."""
+    """Export an MLP for one sample and for a server's batches; return it."""
     import keras
 
     from ipu.ipu_strategy import IPUStrategy
@@ -47,9 +47,9 @@ def export(directory: Path) -> Any:
 
 
 def latencies(directory: Path, rounds: int) -> float:
-    """Prints the latency of one sample both ways; returns the ratio of TensorFlow's to the engine's.
+    """Print the latency of one sample both ways; return the ratio of TensorFlow's to the engine's.
 
-    Raises AssertionError where the two results differ.
+    Raises AssertionError if the two results differ.
     """
     import tensorflow as tf
 
@@ -79,7 +79,7 @@ def latencies(directory: Path, rounds: int) -> float:
 
 
 def serve(directory: Path, model: Any, clients: int, seconds: float) -> bool:
-    """Prints the clients' view of a server in a separate process; returns whether all answers were right.
+    """Print the clients' view of a server in a separate process; return whether all answers were right.
 
     Raises SystemExit if the server does not start.
     """
@@ -134,7 +134,7 @@ def _clients(port: int, model: Any, clients: int, seconds: float) -> bool:
 
 
 def main() -> None:
-    """Reads the command line, measures, prints."""
+    """Read the command line, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description="Latency and load of serving.")
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=60.0)

@@ -2,8 +2,8 @@
 
 python -m benchmarks.session_loops [--rounds N]
 
-Both read rows in place and divide a step in the same way; a loop also waits for its queues. Run it on an idle machine:
-other processes change the ratio by more than the promise allows.
+Both read rows in place and divide a step among workers in the same way. A loop also waits for its queues. Run the
+benchmark on an idle machine: other processes change the ratio by more than the promise allows.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def in_session(x: np.ndarray, y: np.ndarray, batch: int) -> Callable[[], Any]:
 
 
 def race(batch: int, rounds: int) -> tuple[float, float]:
-    """Least seconds of `fit` and of the session, which alternate."""
+    """The least seconds of `fit` and of the session, which alternate."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(batch * STEPS, WIDTHS[0])).astype(np.float32)
     y = generator.integers(0, WIDTHS[-1], len(x)).astype(np.int32)
     seconds: list[list[float]] = []
     ways = in_fit(x, y, batch), in_session(x, y, batch)
-    for _ in range(rounds + 1):  # the first one compiles
+    for _ in range(rounds + 1):  # the first round compiles
         seconds.append([])
         for way in ways:
             start = time.perf_counter()
@@ -82,7 +82,7 @@ def race(batch: int, rounds: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Reads the command line, races, prints."""
+    """Read the command line, race, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.session_loops", description="Loops in sessions.")
     parser.add_argument("--rounds", type=int, default=20)
     rounds = parser.parse_args().rounds

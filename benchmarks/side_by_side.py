@@ -1,11 +1,11 @@
-"""Compares a pipeline's IPUs side by side on the host with all workers on one part after the other.
+"""Compare two ways to run a pipeline on the host: IPUs side by side, and all workers on one part after the other.
 
 python -m benchmarks.side_by_side [--rounds N]
 
-The step table of a grouped pipeline is run as it is, and with each part on one worker alone: the IPUs are distributed
-among the workers, which synchronise only between slots. The results of the second run are invalid, as buffers of parts
-that run at once may overlap. As a busy machine delays workers at barriers, the time of each way is also summed from the
-least times of all compute sets.
+The step table of a grouped pipeline runs as it is, and with each part on one worker: workers have different IPUs, and
+synchronise only between slots. The results of the second way are invalid, because buffers of parts that run at once may
+overlap. A busy machine delays workers at barriers, so the time of each way is also summed from the least times of all
+compute sets.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def parts_of_a_round(schedule: Schedule) -> list[Part]:
 
 
 def side_by_side(table: np.ndarray, schedule: Schedule, workers: int) -> np.ndarray:
-    """The table with each part on the worker of its IPU, and barriers between slots only."""
+    """The table with each part on the worker of its IPU, and barriers only between slots."""
     made = table.copy()
     begins = np.flatnonzero(made[:, Column.KIND] == RowKind.TURN)
     slot = None
@@ -90,7 +90,7 @@ def added_up_side_by_side(table: np.ndarray, times: np.ndarray, schedule: Schedu
 
 
 def race(width: int, batch: int, rounds: int, workers: int) -> list[float]:
-    """Microseconds of an update with parts in turn and IPUs side by side: the least of `rounds`, then summed."""
+    """Microseconds of an update with one part after the other and IPUs side by side: the least, then the sums."""
     programs = observed_programs()
     model = perceptron(width, PipelineSchedule.Grouped)
     x, y = data(width, batch)
@@ -98,7 +98,7 @@ def race(width: int, batch: int, rounds: int, workers: int) -> list[float]:
     executable: Any = max(programs, key=lambda each: len(each.program.compute_sets))
     schedule = make_schedule("Grouped", devices_of(STAGES, None), STEPS, training=True)
     as_it_is = executable._table(False, workers).copy()
-    as_it_is[: len(executable._infeeds), Column.RANGES :] = 0  # the last call's feeds are freed
+    as_it_is[: len(executable._infeeds), Column.RANGES :] = 0  # the feeds of the last call are freed
     times = least_times(executable, as_it_is, workers)
     least = [float("inf")] * 2
     scratch, state = executable._workspace_for(workers)
@@ -111,7 +111,7 @@ def race(width: int, batch: int, rounds: int, workers: int) -> list[float]:
 
 
 def main() -> None:
-    """Reads the command line, races, prints."""
+    """Read the command line, race, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.side_by_side", description="Races pipelines.")
     parser.add_argument("--rounds", type=int, default=20)
     rounds, workers = parser.parse_args().rounds, min(usable_cores(), STAGES)

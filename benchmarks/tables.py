@@ -10,7 +10,7 @@ COLUMNS = {"ms a step": ("step", 3), "processor ms": ("processor", 3), "steady m
 
 
 def rows(done: Race) -> list[tuple[str, ...]]:
-    """A row for each way: its times, also in multiples of ours, and its peak memory; or why the way is missing."""
+    """A row for each way, with its times, their multiples of ours and its peak memory, or why the way is missing."""
     figures = done.figures()
     made = []
     for way, each in figures.items():

@@ -1,4 +1,4 @@
-"""The cost of floating-point behaviour: steps of an MLP with it and steps without it, in turn in one process."""
+"""The cost of floating-point behaviour: steps of an MLP with it and without it alternate in one process."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Contender:
 def compare(
     dtype: str, behaviours: dict[str, dict[str, bool]], steps_per_execution: int, benchmark: Any
 ) -> dict[str, float]:
-    """Notes milliseconds of a step for each behaviour, minima over rounds."""
+    """Note the milliseconds of a step for each behaviour, the least of all rounds."""
     contenders = {name: Contender(dtype, each, steps_per_execution) for name, each in behaviours.items()}
     best = dict.fromkeys(contenders, float("inf"))
 
@@ -76,7 +76,7 @@ def compare(
 
 @pytest.mark.parametrize("steps_per_execution", [1, 20])
 def test_exceptions(steps_per_execution: int, benchmark: Any) -> None:
-    """Compares in single precision; with one step for each call, copying the variables takes most of the time."""
+    """Compare in single precision. With one step for each call, copies of the variables take most of the time."""
     compare("float32", {"off": {}, "exceptions": EXCEPTIONS}, steps_per_execution, benchmark)
 
 

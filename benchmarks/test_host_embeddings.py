@@ -24,7 +24,7 @@ RATE = 0.01
 
 
 def program(lookup: Any, update: Any) -> Any:
-    """STEPS steps on the numbers of BATCH rows each."""
+    """A program that runs STEPS steps, each on the numbers of BATCH rows."""
 
     def steps(ids: tf.Tensor) -> tf.Tensor:
         def step(k: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

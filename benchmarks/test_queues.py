@@ -18,7 +18,7 @@ ROUNDS = 5
 
 
 def rates(run: Any, iterations: int, benchmark: Any) -> None:
-    """Notes iterations per second of wall time, and per second of all cores' time."""
+    """Note the iterations per second by the clock, and per second of the time of all cores."""
     run()
     wall: list[float] = []
     cores: list[float] = []

@@ -1,10 +1,10 @@
-"""Measures the costs in the engine's table of processors on this machine, and says which decisions they would change.
+"""Measure the costs of the engine's table of processors on this machine, and say which decisions they would change.
 
 python -m benchmarks.tune [--rounds N] [--only NAME ...] [--models NAME ...] [--write FILE [--results]]
 
-Nothing changes by itself: `SOFTWARE_IPU_COSTS=FILE` in the environment uses the file that `--write` has written. The
-costs in its section "schedule" never change the bits of a result; `--results` adds costs that make products be computed
-in another way. The least of many times counts, so that other load changes little.
+`--write` writes the costs to a file. The engine uses the file only if you set `SOFTWARE_IPU_COSTS=FILE` in the
+environment. Costs in the section "schedule" never change the bits of a result. `--results` adds costs that select
+another way to compute products. The least of many times counts, so that other load has little effect.
 """
 
 from __future__ import annotations
@@ -53,11 +53,12 @@ FALL = 0.7
 UNSPLIT = (192, 192, 192)
 """Rows, columns and k of a product that is too small for matrix registers."""
 SPLIT = [(512, 512, 512, "NN"), (2048, 64, 512, "NN"), (2048, 64, 512, "TN")]
-"""Products of which one is mostly multiplied, one mostly split, and one mostly gathered."""
+"""Three products: most of the time of the first goes into multiplying, of the second into splits, of the third into
+gathering."""
 
 
 def measured(names: Iterable[str], rounds: int, say: Callable[[str], None]) -> dict[str, float]:
-    """The costs with these names, in nanoseconds or bytes, as far as this machine has them."""
+    """The costs with these names, in nanoseconds or bytes; without those that this machine does not have."""
     nanoseconds = 1e9 / ticks_per_second()
     found: dict[str, float] = {}
     for measure in dict.fromkeys(MEASURES[name] for name in names):
@@ -82,7 +83,7 @@ def small_element(rounds: int, nanoseconds: float) -> dict[str, float]:
     b = Builder()
     x, y = b.parameter("f32", (SMALL,)), b.parameter("f32", (SMALL,))
     module = b.module(b.tuple(b.add(b.multiply(x, y), y)), {1: 0})
-    elements = 2 * SMALL  # as work estimates count them: one for each operation
+    elements = 2 * SMALL  # work estimates count one for each operation
     return {"small_element": nanoseconds * least(of_module("update", elements, module), rounds) / elements}
 
 
@@ -97,7 +98,7 @@ def threads(rounds: int, nanoseconds: float) -> dict[str, float]:
 
 
 def bandwidths(rounds: int, nanoseconds: float) -> dict[int, float]:
-    """Bytes a nanosecond of one worker's stream, by the bytes of its arrays."""
+    """Bytes per nanosecond of one worker's stream, by the bytes of its arrays."""
     found = {}
     for size in STREAMS:
         flow = peaks.Stream(size // 4)
@@ -107,7 +108,7 @@ def bandwidths(rounds: int, nanoseconds: float) -> dict[int, float]:
 
 
 def cache_bytes(rounds: int, nanoseconds: float) -> dict[str, float]:
-    """The largest stream with the bandwidth of the second level, where one of 256 KiB fits on any processor."""
+    """The largest stream with the bandwidth of the second-level cache, into which 256 KiB fit on any processor."""
     found = bandwidths(rounds, nanoseconds)
     inside = [size for size in STREAMS if size >= 1 << 18 and found[size] >= FALL * found[1 << 18]]
     print("stream, one worker: " + ", ".join(f"{size >> 10} KiB {rate:.0f} GB/s" for size, rate in found.items()))
@@ -148,7 +149,7 @@ MEASURES = {
 
 @contextmanager
 def used(text: str) -> Iterator[None]:
-    """Uses the costs of a file with this text while the context is open."""
+    """A context in which the engine uses the costs of a file with this text."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file, mock.patch.dict(os.environ, {VARIABLE: file.name}):
         file.write(text)
         file.flush()
@@ -158,13 +159,13 @@ def used(text: str) -> Iterator[None]:
 
 
 def forget() -> None:
-    """Makes the engine read the costs again."""
+    """Make the engine read the costs again."""
     costs.cache_clear()
     inline_work.cache_clear()
 
 
 def decisions(program: Program) -> dict[str, str]:
-    """Decisions that the costs lead to for a program on the host."""
+    """The decisions about a program on the host that the costs lead to."""
     host = [each.work for each in run_passes(program, HOST_PASSES).compute_sets]
     return {
         "compute sets": str(len(host)),
@@ -196,7 +197,7 @@ def text_of(found: dict[str, float], results: bool) -> str:
 
 
 def main() -> None:
-    """Reads the command line, measures, prints, writes the file if one is named."""
+    """Read the command line, measure, print, write the file if it names one."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description="Costs of this machine.")
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--only", nargs="*", default=list(MEASURES), choices=MEASURES, metavar="NAME")

@@ -1,4 +1,4 @@
-"""The measured workloads: each has a model, data, a batch, and a promised speed as a multiple of Keras'."""
+"""The measured workloads: a model, data, a batch, and a promised speed as a multiple of Keras'."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Workload:
     steps: int
     execution: int
     least_ratio: float
-    """Our speed over that of the best way of Keras, as promised."""
+    """The promised speed, as a multiple of the best way of Keras."""
     arguments: tuple[Any, ...] = ()
     optimizer: str = "rmsprop"
     kind: Kind = "fit"
@@ -53,13 +53,13 @@ def words(generator: np.random.Generator, samples: int) -> Data:
 
 
 def identifiers(generator: np.random.Generator, samples: int) -> Data:
-    """Lists of 20 of 10^6 identifiers, int32 [samples, 20], few of them frequent, by Zipf's law; labels, int64."""
+    """Lists of 20 of 10^6 identifiers, int32 [samples, 20], with frequencies by Zipf's law, and labels, int64."""
     found = (generator.zipf(1.1, (samples, 20)) - 1) % 1_000_000
     return found.astype(np.int32), generator.integers(0, 10, samples)
 
 
 def table(generator: np.random.Generator, samples: int) -> Data:
-    """Random rows of eight categories, int32 [samples, 8], and thirteen numbers, float32 [samples, 13]; labels."""
+    """Random rows of eight categories, int32 [samples, 8], and thirteen numbers, float32 [samples, 13], with labels."""
     categories = generator.integers(0, 1_000, (samples, 8)).astype(np.int32)
     return [categories, generator.random((samples, 13), np.float32)], generator.integers(0, 2, samples)
 
@@ -70,13 +70,13 @@ def segments(generator: np.random.Generator, samples: int) -> Data:
 
 
 def sentences(generator: np.random.Generator, samples: int) -> Data:
-    """Random pairs of 24 words, int32 [samples, 24] each, and the words that follow, int64 [samples, 24]."""
+    """Random pairs of texts of 24 words, each int32 [samples, 24], and the words that follow, int64 [samples, 24]."""
     source, target, following = generator.integers(0, 2_000, (3, samples, 24))
     return [source.astype(np.int32), target.astype(np.int32)], following
 
 
 def pixels(generator: np.random.Generator, samples: int) -> Data:
-    """Random images, float32 [samples, 784], that are their own labels."""
+    """Random images, float32 [samples, 784], which are also the labels."""
     images = generator.random((samples, 784), np.float32)
     return images, images
 
@@ -124,7 +124,7 @@ WORKLOADS = {
 FIRST_STEPS = {
     "100 dense layers": Workload("100 dense layers", "deep_mlp", reals(64), 32, 40, 20, 1.0, optimizer="adam"),
 }
-"""Workloads of which only the first step is measured."""
+"""Workloads of which only the first step is measured, not a race."""
 APPLICATIONS = {
     each.name: each
     for each in (

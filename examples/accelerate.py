@@ -1,8 +1,8 @@
-"""Trains a model with plain Keras and, by one line more, on the engine; prints the times of both.
+"""Train a model with plain Keras and, with one more line, on the engine; print the times of both.
 
     python examples/accelerate.py
 
-The first epoch of each compiles and is not counted. The data are random: this shows speed alone.
+The first epoch of each compiles and does not count. The data are random, because the example only measures time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def make() -> keras.Model:
 
 
 def seconds(model: keras.Model) -> float:
-    """Seconds of an epoch after the first one."""
+    """The seconds of an epoch after the first one."""
     generator = np.random.default_rng(0)
     x = generator.random((SAMPLES, FEATURES), np.float32)
     y = x[:, :CLASSES].argmax(axis=1)

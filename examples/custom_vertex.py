@@ -16,7 +16,7 @@ ONE = np.float32(1)
     reassociate=True,
 )
 def rms_norm(x, w, out, inverse):
-    """Each row of x divided by the root of its mean square, times w; `inverse` is one over that root."""
+    """Divide each row of x by the root of its mean square, and multiply it by w; `inverse` is one over that root."""
     rows, n = x.shape
     for i in range(rows):
         squares = np.float32(0)
@@ -35,7 +35,7 @@ def rms_norm(x, w, out, inverse):
     reassociate=True,
 )
 def rms_norm_gradient(x, w, inverse, d_out, d_x, d_w):
-    """The gradient of x by rows; that of w is the sum over the terms that each slice adds to zeros."""
+    """Compute the gradient of x by rows. Each slice adds its terms of the gradient of w to zeros; their sum follows."""
     rows, n = x.shape
     for i in range(rows):
         scale, dot = inverse[i], np.float32(0)

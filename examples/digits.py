@@ -1,8 +1,8 @@
-"""Trains two small models on real data, on the software IPU and with plain Keras, and compares them.
+"""Train two small models on real data, on the software IPU and with plain Keras, and compare them.
 
     python examples/digits.py
 
-The data are scikit-learn's 1797 handwritten digits of 8 x 8 pixels, which come with it: nothing is downloaded.
+The data are the 1797 handwritten digits of 8 x 8 pixels that come with scikit-learn: nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from keras_ext.chip import chip_summary
 
 BATCH_SIZE = 32
 STEPS_PER_EXECUTION = 50  # steps in one call of the engine
-REPEATS = 10  # the digits are few, so an epoch shows each of them ten times: 450 steps
+REPEATS = 10  # the digits are few, so an epoch of 450 steps has each of them ten times
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -68,7 +68,7 @@ def compiled(model: keras.Model, jit_compile: bool | str = "auto") -> keras.Mode
 
 
 def train_and_test_data() -> tuple[Data, Data]:
-    """Pixels float32 [n, 8, 8, 1] from 0 to 1 and labels int32 [n]; 1440 digits to train with, 357 held out."""
+    """Pixels, float32 [n, 8, 8, 1] from 0 to 1, and labels, int32 [n]: 1440 digits for training, 357 held out."""
     digits = load_digits()
     pixels = (digits.images[..., None] / 16).astype(np.float32)
     labels = digits.target.astype(np.int32)
@@ -88,7 +88,7 @@ class Contestant:
     accuracy: float = 0.0
 
     def fit(self, data: Data, epochs: int = 1, verbose: int = 0) -> float:
-        """Trains, and returns the seconds taken."""
+        """Train; return the seconds that it took."""
         start = time.perf_counter()
         self.model.fit(*data, batch_size=BATCH_SIZE, epochs=epochs, verbose=verbose)
         return time.perf_counter() - start
@@ -98,29 +98,29 @@ class Contestant:
 
 
 def compare(name: str, build: Callable[[], keras.Model], epochs: int, rounds: int) -> str:
-    """Trains the model on the software IPU and, from the same weights, with plain Keras; returns a row of the table."""
+    """Train the model on the software IPU and, from the same weights, with plain Keras; return a row of the table."""
     train, test = train_and_test_data()
     epoch = (np.tile(train[0], (REPEATS, 1, 1, 1)), np.tile(train[1], REPEATS))
     first = STEPS_PER_EXECUTION * BATCH_SIZE
     with ipu.ipu_strategy.IPUStrategy().scope():
         ours = Contestant("software IPU", compiled(build()))
-    # XLA makes plain Keras faster for some models only: the better of both counts.
+    # XLA makes plain Keras faster for some models only: the faster way counts.
     plain = [Contestant(f"plain Keras, jit_compile={jit}", compiled(build(), jit)) for jit in (True, False)]
     for each in plain:
         each.model.set_weights(ours.model.get_weights())
 
     for each in (ours, *plain):
         print(f"\n{name} on {each.name}", flush=True)
-        # The first execution traces and compiles. It is timed separately, not in the rates.
+        # The first execution traces and compiles. Its time is not in the rates.
         each.first = each.fit((epoch[0][:first], epoch[1][:first]))
         each.fit(epoch, epochs, verbose=1 if each is ours else 2)
         each.accuracy = each.model.evaluate(*test, batch_size=len(test[0]), verbose=0)[1]
         print(f"first execution {each.first:.1f} s, accuracy on held-out digits {each.accuracy:.1%}")
 
-    print(f"\n{name}: what a real chip would do with this training step\n")
+    print(f"\n{name}: this training step on a real chip, estimated\n")
     print(chip_summary(ours.model), flush=True)
 
-    print(f"\n{name}: {rounds} more epochs of each, in turn, for the rates", flush=True)
+    print(f"\n{name}: {rounds} more epochs of each, alternately, for the rates", flush=True)
     for _ in range(rounds):
         for each in (ours, *plain):
             each.epochs.append(each.fit(epoch))

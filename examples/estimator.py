@@ -1,8 +1,9 @@
-"""Trains and evaluates a perceptron with IPUEstimator, as programs with TensorFlow 1's estimators do.
+"""Train and evaluate a perceptron with IPUEstimator, as programs with TensorFlow 1's estimators do.
 
 python examples/estimator.py [--folder folder] [--steps 4000]
 
-With the same folder it goes on from the last checkpoint; tensorboard --logdir folder shows losses and steps per second.
+A second run with the same folder goes on from the last checkpoint. TensorBoard (tensorboard --logdir folder) shows
+losses and steps per second.
 """
 
 import argparse
@@ -18,7 +19,7 @@ Y = (X @ GENERATOR.normal(size=(FEATURES, CLASSES))).argmax(-1).astype(np.int32)
 
 
 def input_fn(mode: str) -> tf.data.Dataset:
-    """Batches of features, float32 [32, 64], and labels, int32 [32]; without end for training."""
+    """Batches of features, float32 [32, 64], and labels, int32 [32]; an endless number for training."""
     dataset = tf.data.Dataset.from_tensor_slices((X, Y))
     if mode == tf.estimator.ModeKeys.TRAIN:
         dataset = dataset.shuffle(len(X), seed=0).repeat()
@@ -47,7 +48,7 @@ def model_fn(features: tf.Tensor, labels: tf.Tensor, mode: str, params: dict) ->
 
 
 def main() -> None:
-    """Reads the command line, trains, evaluates, predicts, prints."""
+    """Read the command line, train, evaluate, predict, print."""
     parser = argparse.ArgumentParser(description="Trains a perceptron with IPUEstimator.")
     parser.add_argument("--folder", help="a folder for checkpoints and summaries")
     parser.add_argument("--steps", type=int, default=4000, help="the global step at the end")

@@ -1,4 +1,4 @@
-"""Trains a pipeline of four stages; prints their layers and the data that wait on each IPU, and draws the schedule.
+"""Train a pipeline of four stages, print their layers and the data that wait on each IPU, and draw the schedule.
 
 python examples/pipeline.py [--chart pipeline.svg] [--schedule Grouped]
 """
@@ -15,7 +15,7 @@ BATCH, STEPS, UPDATES, WIDTH, CLASSES = 32, 8, 25, 64, 10
 
 
 def make_model() -> keras.Model:
-    """A residual perceptron; its layers are assigned to stages where they are called."""
+    """A residual perceptron, whose layers are assigned to stages by their calls."""
     inputs = keras.Input((WIDTH,))
     with keras.ipu.PipelineStage(0):
         x = keras.layers.Dense(WIDTH, "relu")(inputs)
@@ -29,7 +29,7 @@ def make_model() -> keras.Model:
 
 
 def main() -> None:
-    """Reads the command line, trains, prints, draws."""
+    """Read the command line, train, print, draw."""
     parser = argparse.ArgumentParser(description="Trains a pipeline of four stages.")
     parser.add_argument("--chart", default="pipeline.svg", help="an .svg or .html file for the schedule")
     parser.add_argument("--schedule", default="Grouped", choices=[s.name for s in ipu.pipelining_ops.PipelineSchedule])

@@ -1,4 +1,4 @@
-"""Trains handwritten digits in as many processes as start it; each has its own part of the data.
+"""Train a model of handwritten digits in several processes, each with its own part of the data.
 
 python -m ipu.run --processes 2 -- examples/processes.py [--epochs 5]
 """
@@ -17,7 +17,7 @@ SAMPLES, GLOBAL_BATCH = 1536, 64
 
 
 def main() -> None:
-    """Trains, and prints what process 0 sees: the metrics are those of all processes."""
+    """Train; process 0 prints the metrics of all processes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=5)
     options = parser.parse_args()
@@ -31,7 +31,7 @@ def main() -> None:
     images, labels = load_digits(return_X_y=True)
     images = images[index:SAMPLES:count].astype(np.float32) / 16
     labels = labels[index:SAMPLES:count].astype(np.int32)
-    keras.utils.set_random_seed(1)  # the order of samples, which each process shuffles for itself
+    keras.utils.set_random_seed(1)  # for the order of samples: each process shuffles its own
     with strategy.scope():
         model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(10)])
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

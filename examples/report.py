@@ -1,9 +1,9 @@
-"""Trains a small network and writes reports on its cost on a chip.
+"""Train a small network and write reports on its cost on a chip.
 
     pip install 'software-ipu[report]'
     python examples/report.py [--folder reports]
 
-Open reports/small.html and reports/large.html in a browser; the second has a section that compares it with the first.
+Open reports/small.html and reports/large.html in a browser. The second has a section that compares it with the first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def compiled(width: int) -> keras.Model:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Writes reports on what a chip would do.")
+    parser = argparse.ArgumentParser(description="Writes reports on the cost of a network on a chip.")
     parser.add_argument("--folder", type=Path, default=Path("reports"), help="where the reports go")
     folder = parser.parse_args().folder
     config = ipu.config.IPUConfig()
@@ -46,7 +46,7 @@ def main() -> None:
     y = generator.integers(0, CLASSES, len(x)).astype(np.int32)
 
     with ipu.ipu_strategy.IPUStrategy().scope():
-        # A callback reports on the program that `fit` runs, and on its waits for data.
+        # The callback reports on the program that `fit` runs, and on its waits for data.
         small = compiled(128)
         small.fit(x, y, batch_size=BATCH, epochs=2, callbacks=[ipu.ProfileReport(folder / "small.html")])
 

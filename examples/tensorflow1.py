@@ -1,8 +1,9 @@
-"""Trains a perceptron as programs of TensorFlow 1 do: a graph, a loop compiled for the IPU, queues and a session.
+"""Train a perceptron as programs of TensorFlow 1 do: with a graph, a loop compiled for the IPU, queues and a session.
 
 python examples/tensorflow1.py [--checkpoints folder] [--updates 2000]
 
-It works with and without version 2's behaviour. With the same folder it goes on from the last checkpoint.
+It works with and without the behaviour of version 2. A second run with the same folder goes on from the last
+checkpoint.
 """
 
 import argparse
@@ -15,7 +16,7 @@ BATCH, FEATURES, CLASSES, UPDATES_PER_RUN = 32, 64, 10, 500
 
 
 def make_dataset() -> tf.data.Dataset:
-    """Batches without end: inputs, float32 [32, 64], and labels, int32 [32]."""
+    """An endless number of batches: inputs, float32 [32, 64], and labels, int32 [32]."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(4096, FEATURES)).astype(np.float32)
     y = (x @ generator.normal(size=(FEATURES, CLASSES))).argmax(-1).astype(np.int32)
@@ -30,7 +31,7 @@ def dense(x: tf.Tensor, units: int, name: str) -> tf.Tensor:
 
 
 def training_step(x: tf.Tensor, y: tf.Tensor, outfeed: ipu.ipu_outfeed_queue.IPUOutfeedQueue) -> tf.Operation:
-    """One update, after which the loss and the accuracy of the batch are enqueued."""
+    """Make one update, then enqueue the loss and the accuracy of the batch."""
     logits = dense(tf.nn.relu(dense(x, 64, "hidden")), CLASSES, "logits")
     loss = tf.losses.sparse_softmax_cross_entropy(y, logits)
     accuracy = tf.reduce_mean(tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), y), tf.float32))
@@ -39,7 +40,7 @@ def training_step(x: tf.Tensor, y: tf.Tensor, outfeed: ipu.ipu_outfeed_queue.IPU
 
 
 def main() -> None:
-    """Reads the command line, builds the graph, trains, prints."""
+    """Read the command line, build the graph, train, print."""
     parser = argparse.ArgumentParser(description="Trains a perceptron as programs of TensorFlow 1 do.")
     parser.add_argument("--checkpoints", help="a folder for checkpoints")
     parser.add_argument("--updates", type=int, default=2000, help="the least global step at the end")
