@@ -34,7 +34,7 @@ def iteration_weights(context: Context, loop: Instruction, state: Value) -> dict
                 continue
             view = _view(context, weight, element, state[number])
             if _is_summed_innermost(view, contracting):
-                name = f"{loop.name}.{weight.name}.turned"
+                name = f"{loop.name}.{weight.name}.transposed"
                 transposed.setdefault(control_flow, {})[dot] = _transposed(
                     context, name, view, contracting, dot.op_name
                 )

@@ -106,7 +106,7 @@ def _padded(
     lows = [max(0, w.padding_low) for w in window]
     dimensions = tuple(size + low + max(0, w.padding_high) for size, low, w in zip(spread, lows, window, strict=True))
     shape = source.shape.with_dimensions(dimensions)
-    name = f"{instruction.name}.border.{number}"
+    name = f"{instruction.name}.padding.{number}"
     padding = context.new_buffer(name, shape, permanent=True)
     if initial.opcode == "constant":
         padding.value = np.full(dimensions, initial["literal"].reshape(-1)[0], shape.dtype)

@@ -115,7 +115,7 @@ class PipelineLoop(Loop):
             state_slots.rings[value] = self.add(self.anything(shape.with_dimensions((depth, *shape.dimensions))))
 
     def _while(self) -> Instruction:
-        body = Builder("pipeline_turn")
+        body = Builder("pipeline_iteration")
         state = body.parameter_of(self.shape)
         elements = {state_slot: body.get_tuple_element(state, state_slot) for state_slot in range(len(self.initial))}
         index = elements[COUNTER]

@@ -10,7 +10,7 @@ from engine.program.program import ComputeSet
 from engine.program.work.convolution import Convolution
 from engine.program.work.fused_loop import FusedLoop
 
-MOVES = frozenset({"copy", "turn"})
+MOVES = frozenset({"copy", "transpose"})
 """Operations that compute nothing."""
 
 

@@ -146,7 +146,7 @@ def work_of(
             max((span.buffer.shape.elements for span in compute_set.writes), default=0), (("copy", kind),)
         )
     if has_codelet(compute_set.work, transpose):
-        return VertexWork(points, (("turn", kind),))
+        return VertexWork(points, (("transpose", kind),))
     form = "random" if RANDOM_BITS in work_estimate.elements else ""
     return VertexWork(points, tuple((opcode, kind) for opcode in work_estimate.elements), form)
 
@@ -208,7 +208,7 @@ def _operations(
     if not found and not smaller:
         written = nest.accesses[nest.stores[0].access] if nest.stores else nest.accesses[0]
         strided = any(nest.accesses[a].inner == "strided" for a in inputs_of(compute_set, loop))
-        found = [("turn" if strided else "copy", kind_of(written.element_type))]
+        found = [("transpose" if strided else "copy", kind_of(written.element_type))]
     return tuple(found), tuple(smaller)
 
 

@@ -182,7 +182,7 @@ def test_two_tiles_write_the_same_number() -> None:
 def test_a_race_inside_a_compute_set() -> None:
     """Each unit takes its neighbour's old number, which the neighbour may have written over by then."""
     x, makes_x = filled()
-    iterations = set_of(move, [x, x], [1], SIZE - 1, name="turn", reads=[Span(x)], writes=[Span(x, EACH)])
+    iterations = set_of(move, [x, x], [1], SIZE - 1, name="iteration", reads=[Span(x)], writes=[Span(x, EACH)])
     message = "a read of element [4] of arena 'x' f64[8], which another tile writes at the same time (a race)"
     with pytest.raises(DebugError, match=re.escape(message)):
         run([makes_x, iterations], [x])

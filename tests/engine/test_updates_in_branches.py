@@ -33,7 +33,7 @@ def training(reader: str, swapped: bool = False, twice: bool = False) -> Module:
     b = Builder()
     w, m, total = b.parameter("f32", (SIZE, SIZE)), b.parameter("f32", (SIZE, SIZE)), b.parameter("f32", (SIZE, SIZE))
     state = TupleShape((Shape("s32"), MATRIX, MATRIX, MATRIX))
-    body, condition = Builder("turn"), Builder("more")
+    body, condition = Builder("iteration"), Builder("more")
     parts = body.parameter_of(state)
     count, old_w, old_m, sums = (body.get_tuple_element(parts, k) for k in range(4))
     iteration = body.elementwise("remainder", count, body.constant(3, "s32"))

@@ -164,7 +164,7 @@ def test_loop_invariants_are_computed_once() -> None:
     program = build_program(LOOPS["recurrence"](), ["variable"] * 3, {})
     inside = [s for r in program.regions if r.repeats for s in program.compute_sets[r.begin : r.end]]
     outside = [s for s in program.compute_sets if s not in inside]
-    assert sum(s.name.endswith(".turned") for s in outside) == 1
+    assert sum(s.name.endswith(".transposed") for s in outside) == 1
     weights = {s.buffer for each in inside for s in each.reads if s.buffer.shape.dimensions == (40, 40)}
     assert {w.kind for w in weights} == {"variable", "arena"}
     assert not any(s.name.startswith("slice") for s in inside)

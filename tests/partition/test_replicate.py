@@ -149,7 +149,7 @@ def test_what_does_not_differ_is_there_once(replicas: int) -> None:
 
 def loop(b: Builder, initial: list[Instruction], iteration, more) -> Instruction:
     shape = TupleShape(tuple(each.shape for each in initial))
-    body, condition = Builder("turn"), Builder("more")
+    body, condition = Builder("iteration"), Builder("more")
     parts = body.parameter_of(shape)
     body.tuple(*iteration(body, [body.get_tuple_element(parts, k) for k in range(len(initial))]))
     parts = condition.parameter_of(shape)

@@ -106,7 +106,7 @@ class Program:
         counted = bool(self.rng.integers(2))
         given = [self.pick(values) for _ in range(3)]
         shape = TupleShape((Shape("s32"), TupleShape((VECTOR, VECTOR)), VECTOR))
-        body, more = Builder("turn"), Builder("more")
+        body, more = Builder("iteration"), Builder("more")
         state = body.parameter_of(shape)
         pair = body.get_tuple_element(state, 1)
         inner = [body.get_tuple_element(pair, 0), body.get_tuple_element(pair, 1), body.get_tuple_element(state, 2)]

@@ -137,7 +137,7 @@ def _with_padding(
         dimensions[d] += low + high
         before[d] = low
     stored = Shape(left.shape.element_type, tuple(dimensions[d] for d in order))
-    padding = builder.new_buffer(f"{draft.name}.border", stored, permanent=True)
+    padding = builder.new_buffer(f"{draft.name}.padding", stored, permanent=True)
     padded = stored_in(padding, Shape(stored.element_type, tuple(dimensions)), order)
     offset = sum(before[d] * padded.strides[d] for d in range(len(order)))
     inside = View(padding, left.shape, offset, padded.strides)
