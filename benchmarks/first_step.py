@@ -3,9 +3,9 @@
 python -m benchmarks.first_step [WORKLOAD ...] [--rounds N] [--later SECONDS]
 
 The time begins after the import of Keras and ends after one step. With an empty cache a helper process compiles the
-codelets that all programs share. It starts when the main program imports the API, or at the first use of the API if
-this is `imported by a module`. The case `alone` has no helper. `--later` adds a case in which the program imports the
-API and then does other work for so many seconds, such as reading data.
+codelets that all programs share. It starts when the program first uses the API, whether the main program imports the
+API or it is `imported by a module`. The case `alone` has no helper. `--later` adds a case in which the program imports
+the API and then does other work for so many seconds, such as reading data.
 
 The benchmark prints the least of N rounds by the clock, and of the processor time of all threads of the program's
 process, both in seconds. Run it on an idle machine. It first compiles the project's Python files to bytecode, as an
