@@ -38,7 +38,7 @@ print(LEAST_BYTES)
 
 @pytest.mark.parametrize("cache_bytes", [1 << 20, 1 << 21, 1 << 22])
 def test_large_caches_have_the_sizes_that_were_tuned_for_avx512(cache_bytes: int) -> None:
-    tuned = BlockSizes(b_floats=1 << 17, group_rows=24, least_rows=384, least_size=1024, least_bytes=0)
+    tuned = BlockSizes(1 << 17, group_rows=24, least_rows=384, least_size=1024, least_bytes=0, line_columns=256)
     assert block_sizes(cache_bytes) == tuned
 
 

@@ -20,6 +20,8 @@ class BlockSizes(NamedTuple):
     """Rows and columns together beyond which rows stream: blocks of A and B of fewer stay in the cache anyway."""
     least_bytes: int
     """Bytes of a block of A beyond which its rows stream."""
+    line_columns: int
+    """Columns up to which packed A stays in lines of rows, and is not transposed: each k reads a line of it."""
 
 
 def block_sizes(cache_bytes: int) -> BlockSizes:
@@ -27,10 +29,10 @@ def block_sizes(cache_bytes: int) -> BlockSizes:
 
     Those for a large cache are from two cores of a Xeon with AVX-512 and 2 MiB, those for a small one from two cores of
     a Zen 3 with 512 KiB, both of November 2026. Few rows prefetch only a part of the next panel, so small caches, which
-    panels leave sooner, have larger groups.
+    panels leave sooner, have larger groups. More columns than line_columns repay transposing A, whose rows are read
+    with fewer misses; with the 8 lanes that processors with small caches have, any number does.
     """
     if cache_bytes >= LARGE:
-        return BlockSizes(b_floats=1 << 17, group_rows=24, least_rows=384, least_size=1024, least_bytes=0)
-    return BlockSizes(
-        b_floats=cache_bytes // 8, group_rows=48, least_rows=0, least_size=0, least_bytes=cache_bytes // 2
-    )
+        return BlockSizes(1 << 17, group_rows=24, least_rows=384, least_size=1024, least_bytes=0, line_columns=256)
+    half = cache_bytes // 2
+    return BlockSizes(half // 4, group_rows=48, least_rows=0, least_size=0, least_bytes=half, line_columns=0)

@@ -20,14 +20,14 @@ MASKED = masks_are_cheap()
 # by medians of alternating runs of cubes up to 1536^3 and products of training; rows, columns and k are counts.
 K_BLOCK = 512  # maximum: a packed panel of B is then 128 kB, and C is seldom read and written
 APART_K_BLOCK = 256  # maximum where each k of A is a cache line of its own, or is packed: few of these lines fit
-NEAR_K_BLOCK = 128  # for so few rows that a packed panel of B should be in the first-level cache from the start
+# For so few rows that a packed panel of B should be in the first-level cache from the start; by its width.
+NEAR_K_BLOCK = 128 if PANEL >= 64 else 256
 FEW_ROWS = 256  # of all units together
-B_FLOATS, GROUP_ROWS, LEAST_ROWS, LEAST_SIZE, LEAST_BYTES = block_sizes(second_level())
+B_FLOATS, GROUP_ROWS, LEAST_ROWS, LEAST_SIZE, LEAST_BYTES, LINE_COLUMNS = block_sizes(second_level())
 PACKED_B_FLOATS = 1 << 18  # of packed panels of B if A is packed, which happens once for each block of B
 PACKED_GROUP_ROWS = 48  # multiplied by all packed panels before the next rows are: whole kernels, and whole groups
 LINE_ROWS = 96  # likewise for A packed by lines, which are LINE_PITCH apart
 LINE_PITCH = 4 * LINE_ROWS
-LINE_COLUMNS = 256  # most that multiply lines; more of them repay transposing A, whose rows are read with fewer misses
 MANY_ROWS = 384  # minimum for streaming packed rows past panels; panels stream past fewer rows
 LONG_K = 128  # minimum k of a block that counts as long
 LINE = 64  # bytes of a cache line that is prefetched
