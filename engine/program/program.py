@@ -16,7 +16,6 @@ from engine.program.buffer import Buffer as Buffer
 from engine.program.buffer import IterationNumber as PerIteration
 from engine.program.buffer import Label as Label
 from engine.program.buffer import Role as Role
-from engine.program.convolution_size import ConvolutionSize
 from engine.program.work.base import Relocation as Relocation
 from engine.program.work.base import Work
 
@@ -64,17 +63,16 @@ class VertexCycles:
 class WorkEstimate:
     """Cost of a compute set, for the device model: elements by opcode, and multiply-adds on the matrix unit.
 
-    `product` is [batches, rows, columns, k] of the product requested, where the codelet computes it in another way;
-    `convolution` the sizes of a convolution. `windows` are the taps of each window where neighbours are combined,
-    `lookups` the slices of an array that are gathered or updated by index. `partials_type` is "f16" or "f32" where the
-    partial sums of a product or a convolution are requested in that type.
+    `product` is [batches, rows, columns, k] of the product requested, where the codelet computes it in another way.
+    `windows` are the taps of each window where neighbours are combined, `lookups` the slices of an array that are
+    gathered or updated by index. `partials_type` is "f16" or "f32" where the partial sums of a product or a convolution
+    are requested in that type.
     """
 
     elements: dict[str, int] = field(default_factory=dict)
     multiply_adds: int = 0
     element_type: str = "f32"
     product: tuple[int, int, int, int] | None = None
-    convolution: ConvolutionSize | None = None
     windows: int = 0
     lookups: int = 0
     partials_type: str = ""

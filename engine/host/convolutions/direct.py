@@ -93,7 +93,7 @@ def emit_contractions(
     if any(not p.taps for combination in plain for p in combination) or draft.left.shape.elements == 0:
         zero = Constant(shape.element_type, "0.0" if shape.element_type[0] in "fbc" else "0")
         fill(builder, f"{draft.name}.zero", arrays.target, zero, draft.op_name)
-    for name, sets, asked, combination in zip(names, made, plain, product(*phases), strict=True):
+    for name, sets, combination in zip(names, made, product(*phases), strict=True):
         for each in sets or ():
             builder.emit(each)
         if not sets and has_sums(combination):
@@ -103,7 +103,6 @@ def emit_contractions(
                     arrays.contraction(combination),
                     name=name,
                     windowed=windowed,
-                    convolution=draft.size_of(asked),
                     useful_multiply_adds=None if group is None else draft.multiply_adds,
                 ),
             )

@@ -121,7 +121,7 @@ def _emit(builder: ProgramBuilder, draft: ConvolutionDraft, phases: tuple[Phase,
         work.unit_count,
         [Span(left.buffer), Span(right.buffer)],
         [Span(target.buffer, _partition(work))],
-        WorkEstimate(multiply_adds=multiply_adds, element_type="f32", convolution=draft.size_of(phases)),
+        WorkEstimate(multiply_adds=multiply_adds, element_type="f32"),
         draft.op_name,
     )
     builder.emit(compute_set)

@@ -68,18 +68,13 @@ def emit_merged(
     count: int,
     emit: Callable[[ProgramBuilder, ConvolutionDraft], None],
 ) -> None:
-    """Emits by `emit` a convolution in which `count` groups each are merged into one.
-
-    Work estimates leave out the products between groups, and the convolution: the host's other algorithms do not apply.
-    """
+    """Emits by `emit` a convolution of which `count` groups each are one; estimates omit products between groups."""
     by_batch, before = draft.batch_groups > 1, len(builder.compute_sets)
     merged = _with_merged_batch(builder, draft, count) if by_batch else _with_merged_kernel(builder, draft, count)
     emit(builder, merged)
     for each in builder.compute_sets[before:]:
-        estimate = each.work_estimate
-        if estimate.multiply_adds:
-            multiply_adds = estimate.multiply_adds // count
-            each.work_estimate = replace(estimate, multiply_adds=multiply_adds, convolution=None)
+        multiply_adds = each.work_estimate.multiply_adds // count
+        each.work_estimate = replace(each.work_estimate, multiply_adds=multiply_adds)
     if by_batch:
         _store_groups(builder, draft, merged.result, count)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
-from engine.host.convolutions import winograd, winograd_wide
+from engine.host.convolutions import windows, winograd, winograd_wide
 from engine.host.convolutions.direct import ConvolutionArrays, channels_last, emit_contractions, put, stored
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.exchanged import emit_exchanged, exchanged_cycles
@@ -142,6 +142,8 @@ def _transformed(
 ) -> list[ComputeSet] | None:
     """The compute sets of a part by transforms of tiles; None where its contraction is faster."""
     draft, size = arrays.draft, arrays.draft.size_of(phases)
+    if draft.groups > 1:
+        return windows.windowed(arrays, name, phases) if draft.may_transform else None
     families = [each for each in TRANSFORMS if each.pays(size, draft.shape.element_type)]
     if not families or not _may_transform(draft, group, size) or _is_split(arrays, phases):
         return None

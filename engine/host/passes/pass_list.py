@@ -5,7 +5,6 @@ from __future__ import annotations
 from engine.host.convolutions.select import select_convolutions
 from engine.host.passes.call_overlap import overlap_calls
 from engine.host.passes.column_units import cut_columns
-from engine.host.passes.depthwise_windows import window_depthwise
 from engine.host.passes.edge_products import multiply_edges
 from engine.host.passes.edge_sums import sum_edges
 from engine.host.passes.finite_tests import compare_exponents
@@ -31,7 +30,6 @@ HOST_PASSES: tuple[Pass, ...] = (
     elide_slot_copies,
     sum_edges,
     multiply_edges,
-    window_depthwise,
     pool_unpadded,
     round_operands,
     widen_operands,

@@ -17,7 +17,6 @@ from engine.program.building.loops import run_draft, written_partition
 from engine.program.building.nests import Draft, Reached, accumulated_in
 from engine.program.building.product_units import ProductSize, grid
 from engine.program.building.units import cut as divided
-from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.contraction import Contraction, Grid
 from engine.program.work.offsets import Offsets
@@ -51,7 +50,6 @@ class ContractionDraft:
     """The element type of A and B; None stands for C's type."""
     useful_multiply_adds: int | None = None
     """Multiply-adds of the operation, if zeros among the operands add more; None stands for all."""
-    convolution: ConvolutionSize | None = None
     windowed: bool = False
     """Whether the host copies windows of images for groups of features; a unit then has all batches."""
 
@@ -123,11 +121,7 @@ def emit_contraction(builder: ProgramBuilder, contraction: ContractionDraft) -> 
         work.unit_count,
         [Span(contraction.a, _rows_read(contraction, cut)), Span(contraction.b, _batches_read(contraction, cut))],
         [Span(target, _partition(contraction, cut, work.unit_count, work.splits))],
-        WorkEstimate(
-            multiply_adds=contraction.work_estimate,
-            element_type=shape.element_type,
-            convolution=contraction.convolution,
-        ),
+        WorkEstimate(multiply_adds=contraction.work_estimate, element_type=shape.element_type),
         contraction.op_name,
     )
     builder.emit(compute_set)
