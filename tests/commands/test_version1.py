@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ConfigurationError
+from ipu._internal.commands.version1_hparams import HParams
 from ipu._internal.processes.launcher import without_interpreter
 
 HERE = Path(__file__).parent
@@ -37,6 +38,18 @@ def test_what_cannot_be_supplied_is_named_before_the_run(tmp_path: Path) -> None
     for line, name in ((3, "tensorflow.contrib.seq2seq.tile_batch"), (4, "tensorflow.nothing")):
         assert f"program.py:{line}: {name}: today's TensorFlow has it no longer, and it is not supplied." in done.stderr
     assert done.stderr.index("is not supplied") < done.stderr.index("Traceback")
+
+
+def test_hyperparameters_keep_their_types() -> None:
+    parameters = HParams(rate=0.1, layers=[8, 4], train=True, name="x", none=None)
+    parameters.parse("rate=1,layers=[6,4,2],train=false,name=3").set_hparam("none", "a")
+    expected = {"rate": 1.0, "layers": [6, 4, 2], "train": False, "name": "3", "none": "a"}
+    assert parameters.values() == expected and isinstance(parameters.rate, float)
+    assert "rate" in parameters and "other" not in parameters and parameters.get("other", 3) == 3
+    with pytest.raises(KeyError, match="other"):
+        parameters.parse("other=1")
+    with pytest.raises(ValueError, match="taken"):
+        parameters.add_hparam("rate", 2)
 
 
 @pytest.mark.parametrize("name", ["python", "python3", "python3.11", "/usr/bin/python3"])

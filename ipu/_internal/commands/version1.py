@@ -112,6 +112,8 @@ def _real(name: str, globals: Any, locals: Any, names: Sequence[str]) -> Any:
 
     moved = moved_module(name)
     if moved is not None:
+        parent, _, last = name.rpartition(".")
+        setattr(moved_module(parent) or import_module(parent), last, moved)  # for `import a.b as c`
         return moved
     for each in names:
         if (inner := moved_module(f"{name}.{each}")) is not None:

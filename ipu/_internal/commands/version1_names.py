@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,14 +14,15 @@ import numpy as np
 import tensorflow.compat.v1 as v1
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
-from ipu._internal.types import TensorLike
-
 _noticed: set[str] = set()
 _quiet = False
 NUMPY = {"bool": bool, "complex": complex, "float": float, "int": int, "long": int, "object": object, "str": str}
 """Names that NumPy had for Python's own types."""
 MODULES = {
     "tensorflow.python.distribute.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
+    "tensorflow.python.training.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
+    "tensorflow.python.training.tracking": "tensorflow.python.trackable",
+    "tensorflow.python.training.tracking.base": "tensorflow.python.trackable.base",
     "tensorflow.python.keras.utils.data_utils": "tf_keras.src.utils.data_utils",
     "tensorflow.python.keras.preprocessing": "tf_keras.preprocessing",
     "tensorflow.python.keras.preprocessing.image": "tf_keras.preprocessing.image",
@@ -50,11 +51,14 @@ def without_notices() -> Iterator[None]:
 
 
 def restore_names() -> None:
-    """Gives NumPy the names of Python's types again, and resource variables their initialized value."""
+    """Gives NumPy the names of Python's types again, resource variables their initialized value, and data sets'
+    options a place for statistics.
+    """
     missing = [name for name in NUMPY if name not in vars(np)]
     for name in missing:
         setattr(np, name, NUMPY[name])
-    notice(f"numpy.{', '.join(missing)}", "Python's types of these names")
+    notice(f"each of numpy's {', '.join(missing)}", "Python's type of that name")
+    v1.data.Options.experimental_stats = SimpleNamespace()  # of statistics, which are not gathered
     BaseResourceVariable.initialized_value = lambda self: v1.cond(
         self.is_initialized(), self.read_value, lambda: self.initial_value
     )
@@ -72,6 +76,8 @@ def supplied(name: str) -> Any:
     """The replacement of a name at the top of `tensorflow`; None for a name that tf.compat.v1 has."""
     if name == "contrib":
         notice("tf.contrib", "a part of it alone, in today's TensorFlow")
+        from ipu._internal.commands.version1_contrib import contrib
+
         return contrib()
     if name == "pywrap_tensorflow":
         return import_module("tensorflow.python.pywrap_tensorflow")
@@ -80,7 +86,7 @@ def supplied(name: str) -> Any:
     return None
 
 
-class _Namespace(ModuleType):
+class Namespace(ModuleType):
     """A module with these names, and with all names of another object."""
 
     def __init__(self, name: str, others: Any = None, **names: Any) -> None:
@@ -102,8 +108,9 @@ def data() -> ModuleType:
     """`tf.data`, with statistics that are not gathered."""
     experimental = v1.data.experimental
     named = {name: getattr(experimental, name) for name in dir(experimental) if not name.startswith("_")}
-    statistics = _Namespace("tf.data.experimental", **named, StatsAggregator=StatsAggregator)
-    return _Namespace("tf.data", v1.data, experimental=statistics)
+    kinds = dict.fromkeys(("bytes_produced_stats", "latency_stats"), lambda tag: lambda dataset: dataset)
+    statistics = Namespace("tf.data.experimental", **named, **kinds, StatsAggregator=StatsAggregator)
+    return Namespace("tf.data", v1.data, experimental=statistics)
 
 
 class StatsAggregator:
@@ -115,63 +122,3 @@ class StatsAggregator:
     def get_summary(self) -> Any:
         """An empty summary, as a tensor of text."""
         return v1.constant("", v1.string)
-
-
-@functools.cache
-def contrib() -> ModuleType:
-    """`tf.contrib`: the part that programs for IPUs use."""
-    ipu = import_module("ipu")
-    layers = _Namespace(
-        "tf.contrib.layers",
-        flatten=v1.layers.flatten,
-        fully_connected=fully_connected,
-        l1_regularizer=lambda scale: lambda weights: scale * v1.reduce_sum(v1.abs(weights)),
-        l2_regularizer=lambda scale: lambda weights: scale * v1.nn.l2_loss(weights),
-        variance_scaling_initializer=variance_scaling_initializer,
-        xavier_initializer=xavier_initializer,
-        xavier_initializer_conv2d=xavier_initializer,
-    )
-    return _Namespace(
-        "tf.contrib",
-        data=_Namespace("tf.contrib.data", v1.data.experimental),
-        framework=_Namespace("tf.contrib.framework", v1.train, nest=v1.nest),
-        ipu=_Namespace("tf.contrib.ipu", ipu, python=ipu),
-        layers=layers,
-        rnn=_Namespace("tf.contrib.rnn", v1.nn.rnn_cell),
-        training=_Namespace("tf.contrib.training", HParams=SimpleNamespace),
-    )
-
-
-def xavier_initializer(uniform: bool = True, seed: int | None = None, dtype: Any = v1.float32) -> Any:
-    """Initial values by Glorot and Bengio."""
-    kind = v1.glorot_uniform_initializer if uniform else v1.glorot_normal_initializer
-    return kind(seed=seed, dtype=dtype)
-
-
-def variance_scaling_initializer(
-    factor: float = 2.0, mode: str = "FAN_IN", uniform: bool = False, seed: int | None = None, dtype: Any = v1.float32
-) -> Any:
-    """Initial values whose variance is `factor` by the number of inputs, of outputs, or the mean of both."""
-    distribution = "uniform" if uniform else "truncated_normal"
-    return v1.variance_scaling_initializer(factor, mode.lower(), distribution, seed=seed, dtype=dtype)
-
-
-def fully_connected(
-    inputs: TensorLike,
-    num_outputs: int,
-    activation_fn: Callable[..., Any] | None = v1.nn.relu,
-    weights_initializer: Any = None,
-    weights_regularizer: Any = None,
-    biases_initializer: Any = v1.zeros_initializer(),  # noqa: B008
-    scope: Any = None,
-) -> Any:
-    """A dense layer with variables `weights` and `biases`."""
-    with v1.variable_scope(scope, "fully_connected", [inputs]):
-        x = v1.convert_to_tensor(inputs)
-        shape = [x.shape.as_list()[-1], num_outputs]
-        initial = weights_initializer or xavier_initializer()
-        weights = v1.get_variable("weights", shape, x.dtype, initial, weights_regularizer)
-        result = v1.tensordot(x, weights, 1)
-        if biases_initializer is not None:
-            result += v1.get_variable("biases", [num_outputs], x.dtype, biases_initializer)
-        return result if activation_fn is None else activation_fn(result)
