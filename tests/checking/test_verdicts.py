@@ -86,6 +86,15 @@ PROGRAMS: dict[str, tuple[dict[str, str], str]] = {
     ),
     "Keras 2 chosen": ({}, KERAS.format("os.environ['TF_USE_LEGACY_KERAS'] = '1'")),
     "Keras 2 not chosen": ({}, KERAS.format("os.environ['TF_USE_LEGACY_KERAS'] = '0'")),
+    "off by a name of all": ({}, BEGIN + "from tensorflow.compat.v1 import *\ndisable_v2_behavior()\n" + GRAPH + RUN),
+    "names that are asked for": (
+        {},
+        "import tensorflow\nif hasattr(tensorflow, 'Session'):\n    tensorflow.Session()\n"
+        "if tensorflow.__version__.startswith('1'):\n    tensorflow.placeholder\n" + WHOLE,
+    ),
+    "name in an option's branch": ({}, WHOLE + "class A: a = 1\nif hasattr(A, 'a'):\n    ipu.utils.nothing()\n"),
+    "name that NumPy has lost": ({}, WHOLE + "np.float(1)\n"),
+    "name that collections have lost": ({}, WHOLE + "import collections\ncollections.Iterable\n"),
     "local names": ({}, WHOLE + "def f(out):\n    ipu = [out]\n    ipu.sort()\n    return ipu\nf(1)\n"),
 }
 

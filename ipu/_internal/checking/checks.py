@@ -18,14 +18,12 @@ from ipu._internal.checking.old_names import (
     OPTIMIZER_ARGUMENTS,
     REFUSED,
 )
-from ipu._internal.checking.program import CallSite, CheckedProgram, NameUse, OptionSet
+from ipu._internal.checking.program import LEAVING, CallSite, CheckedProgram, NameUse, OptionSet
 from ipu._internal.config.effects import EFFECTS, OLDER
 from ipu._internal.config.legacy import IpuOptions
 from ipu._internal.config.library_flags import LIBRARIES, REPORTS, LibraryFlags, check_flags
 
 V1 = "tensorflow.compat.v1"
-LEAVING = frozenset({"disable_v2_behavior", "disable_eager_execution"})
-"""Functions after which there is no eager mode."""
 GRAPHS = frozenset(f"{root}.{name}" for root in ("tensorflow", V1) for name in ("Graph", "get_default_graph"))
 """Functions whose result has an `as_default` that leaves eager mode for a graph."""
 SESSIONS = frozenset(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import difflib
 import functools
 import os
@@ -19,7 +20,9 @@ from ipu._internal.checking.old_names import MODULES, REFUSED
 from ipu._internal.names.documented import NOT_HERE
 from ipu._internal.names.missing import documented_name
 
-ROOTS = frozenset({"ipu", "ipu_tensorflow_addons", "keras", "popdist", "tensorflow", "tf_keras"})
+ROOTS = frozenset(
+    {"collections", "ipu", "ipu_tensorflow_addons", "keras", "numpy", "popdist", "tensorflow", "tf_keras"}
+)
 LEGACY_KERAS = "Keras 3 has it no longer. Set the environment variable TF_USE_LEGACY_KERAS=1, and tf.keras is tf_keras."
 
 
@@ -124,6 +127,10 @@ def _elsewhere(name: str, gone: str, parent: Any) -> str:
     if "keras" in name.split(".")[:4] and not legacy_keras() and exists(f"tf_keras.{below}"):
         return LEGACY_KERAS
     root, _, rest = name.partition(".")
+    if root == "numpy" and hasattr(builtins, rest):
+        return f"NumPy has it no longer. Write {rest}."
+    if root == "collections" and exists(f"collections.abc.{rest}"):
+        return f"Python has it no longer. Write collections.abc.{rest}."
     if root == "tensorflow" and not rest.startswith(("compat.", "python.", "keras.")):
         _, gone_there, error = look_up(f"tensorflow.compat.v1.{rest}")
         if not gone_there:

@@ -19,6 +19,9 @@ LEGACY_NAMES = (
 )
 """Replacements for names of TensorFlow where Keras 2 is chosen."""
 LEGACY = "TF_USE_LEGACY_KERAS"
+VERSION_1 = ("tensorflow.compat.v1", "tensorflow._api.v2.compat.v1")
+LEAVING = frozenset({"disable_v2_behavior", "disable_eager_execution"})
+"""Functions after which there is no eager mode."""
 IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError", "Exception"})
 
 
@@ -179,6 +182,19 @@ class _Reader(ast.NodeVisitor):
             name = node.module if alias.name == "*" else f"{node.module}.{alias.name}"
             self.program.uses.append(NameUse(node.lineno, (name,), self._optional > 0, True))
 
+    def visit_If(self, node: ast.If) -> None:
+        asks = any(map(self._asks_for_names, ast.walk(node.test)))
+        self._optional += asks
+        self.generic_visit(node)
+        self._optional -= asks
+
+    def _asks_for_names(self, node: ast.AST) -> bool:
+        """Whether a condition is on an import's name or version: the program has other names for other releases."""
+        called = isinstance(node, ast.Call) and dotted(node.func) == "hasattr" and len(node.args) == 2
+        asked = node.args[0] if isinstance(node, ast.Call) and called else node
+        name = dotted(asked) or ""
+        return bool(self._full(name)) and (called or name.endswith((".__version__", ".VERSION")))
+
     def visit_Try(self, node: ast.Try) -> None:
         caught = {name.rpartition(".")[2] for handler in node.handlers for name in _caught(handler)}
         tolerant = bool(caught & IMPORT_ERRORS)
@@ -268,6 +284,8 @@ def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
     for alias in node.names:
         if isinstance(node, ast.Import):
             yield (alias.asname, alias.name) if alias.asname else (alias.name.partition(".")[0],) * 2
+        elif alias.name == "*" and node.module in VERSION_1:
+            yield from ((name, f"{node.module}.{name}") for name in LEAVING)
         elif node.module is not None and not node.level:
             yield alias.asname or alias.name, f"{node.module}.{alias.name}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
 import functools
 import sys
@@ -51,9 +52,9 @@ def without_notices() -> Iterator[None]:
 
 
 def restore_names() -> None:
-    """Gives NumPy the names of Python's types again, resource variables their initialized value, and data sets'
-    options a place for statistics.
-    """
+    """Gives packages names again that they had: NumPy, `collections`, resource variables and options of data sets."""
+    for name in set(vars(collections.abc)) - set(vars(collections)):
+        setattr(collections, name, getattr(collections.abc, name))
     missing = [name for name in NUMPY if name not in vars(np)]
     for name in missing:
         setattr(np, name, NUMPY[name])
