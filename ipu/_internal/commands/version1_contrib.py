@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as v1
 
 from ipu._internal.commands import version1_layers as layers
 from ipu._internal.commands.version1_hparams import HParams
-from ipu._internal.commands.version1_names import Namespace
+from ipu._internal.commands.version1_namespace import Namespace
 
 
 @functools.cache

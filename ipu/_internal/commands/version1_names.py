@@ -15,6 +15,9 @@ import numpy as np
 import tensorflow.compat.v1 as v1
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
+from ipu._internal.commands.version1_contrib import contrib
+from ipu._internal.commands.version1_namespace import Namespace
+
 _noticed: set[str] = set()
 _quiet = False
 NUMPY = {"bool": bool, "complex": complex, "float": float, "int": int, "long": int, "object": object, "str": str}
@@ -77,31 +80,12 @@ def supplied(name: str) -> Any:
     """The replacement of a name at the top of `tensorflow`; None for a name that tf.compat.v1 has."""
     if name == "contrib":
         notice("tf.contrib", "a part of it alone, in today's TensorFlow")
-        from ipu._internal.commands.version1_contrib import contrib
-
         return contrib()
     if name == "pywrap_tensorflow":
         return import_module("tensorflow.python.pywrap_tensorflow")
     if name == "data":
         return data()
     return None
-
-
-class Namespace(ModuleType):
-    """A module with these names, and with all names of another object."""
-
-    def __init__(self, name: str, others: Any = None, **names: Any) -> None:
-        super().__init__(name)
-        self.__path__: list[str] = []
-        vars(self).update(names)
-        self._others = others
-
-    def __getattr__(self, name: str) -> Any:
-        if self._others is not None and not name.startswith("__"):
-            return getattr(self._others, name)
-        raise AttributeError(
-            f"Expected a name of {self.__name__} that python -m ipu.run --tf1 supplies. Received: {name}."
-        )
 
 
 @functools.cache
