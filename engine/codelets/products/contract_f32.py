@@ -16,12 +16,13 @@ from engine.machine_code.caches import second_level
 from engine.machine_code.processor import masks_are_cheap
 
 MASKED = masks_are_cheap()
+NARROW = PANEL < 64  # panels of fewer registers or of shorter ones than AVX-512's
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026,
 # by medians of alternating runs of cubes up to 1536^3 and products of training; rows, columns and k are counts.
 K_BLOCK = 512  # maximum: a packed panel of B is then 128 kB, and C is seldom read and written
 APART_K_BLOCK = 256  # maximum where each k of A is a cache line of its own, or is packed: few of these lines fit
 # For so few rows that a packed panel of B should be in the first-level cache from the start; by its width.
-NEAR_K_BLOCK = 128 if PANEL >= 64 else 256
+NEAR_K_BLOCK = 256 if NARROW else 128
 FEW_ROWS = 256  # of all units together
 B_FLOATS, GROUP_ROWS, LEAST_ROWS, LEAST_SIZE, LEAST_BYTES, LINE_COLUMNS = block_sizes(second_level())
 PACKED_B_FLOATS = 1 << 18  # of packed panels of B if A is packed, which happens once for each block of B
@@ -34,6 +35,7 @@ LINE = 64  # bytes of a cache line that is prefetched
 AHEAD_PITCH = 24  # bytes prefetched for each k at two places, for the next rows; more would wait for each other
 AHEAD_BLOCKS = 3  # blocks of rows of a panel during which these bytes are prefetched
 DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read; twice as many in long blocks
+DENSE_BYTES = 1 << 15  # likewise of B's rows in a block of k, if panels are narrow: its lines then share few cache sets
 
 PACKED_PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
 _layout = ScratchLayout()
@@ -115,11 +117,19 @@ def begins_group(parameters: int, row: int) -> bool:
 def packs_b(parameters: int, columns: int, k_count: int, rows: int) -> bool:
     """Whether panels of B are packed; they are not if B itself is as fast to read."""
     pitch = word(parameters, Field.PITCH_B)
-    dense = pitch % 64 == 0 and 0 <= pitch <= (2 * DENSE_PITCH if k_count > LONG_K else DENSE_PITCH)
+    dense = pitch % 64 == 0 and 0 <= pitch <= longest_pitch(k_count)
     readable = MASKED or columns % LANES == 0
     if word(parameters, Field.LAYOUT_B) == Layout.PANELS:
         return False
     return word(parameters, Field.LAYOUT_B) != Layout.ROWS or not (dense or rows < PACK_ROWS) or not readable
+
+
+@inner
+def longest_pitch(k_count: int) -> int:
+    """The most bytes between rows of B in place."""
+    if NARROW:
+        return max(4 * PANEL, min(DENSE_PITCH, DENSE_BYTES // k_count))
+    return 2 * DENSE_PITCH if k_count > LONG_K else DENSE_PITCH
 
 
 @inner
