@@ -67,7 +67,7 @@ def host_function(key: int) -> HostFunction:
     found = _functions.get(key)
     if found is None:
         raise ConfigurationError(
-            f"Expected a host function that lives in this process. Received: number {key}, which does not. Keep "
+            f"Expected a host function that is in this process. Received: number {key}, which is not. Keep "
             f"the function alive as long as programs that call it; trace those of another process here."
         )
     return found

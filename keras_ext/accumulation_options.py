@@ -50,15 +50,14 @@ class AccumulationOptions(Extension):
             gradient_accumulation_reduction_method: "sum", "mean" or "running_mean" of a replica's gradients; those of
                 replicas are summed.
             use_v2_gradient_accumulation_optimizer: accepted for Keras' optimizers: the numbers are the same.
-            **gradient_accumulation_optimizer_kwargs: `dtype`, the type gradients are accumulated in: one for all, or
-                a function of the variable; an optimizer with an apply_gradients or update_step of its own is given
-                gradients in it. `reduction_method` is another name of the reduction.
-                `offload_weight_update_variables` and `replicated_optimizer_state_sharding` change the cost report
-                alone: the optimizer's state is in remote memory, and its transfers take cycles, unless the first is
-                False (training a model, section 6.7).
+            **gradient_accumulation_optimizer_kwargs: `dtype` is the type of accumulated gradients, or a function of
+                the variable that returns it; an optimizer with its own apply_gradients or update_step gets gradients
+                of this type. `reduction_method` is another name of the reduction. `offload_weight_update_variables`
+                and `replicated_optimizer_state_sharding` only change the cost report: unless the first is False, the
+                optimizer's state is in remote memory, and its transfers take cycles.
 
         Raises:
-            ConfigurationError: a ValueError: arguments out of range, and those that Keras fills in.
+            ConfigurationError: for arguments out of range, and for those that Keras sets. It is a ValueError.
         """
         steps = checked_steps(gradient_accumulation_steps_per_replica)
         method = gradient_accumulation_optimizer_kwargs.pop("reduction_method", gradient_accumulation_reduction_method)
@@ -86,7 +85,7 @@ class AccumulationOptions(Extension):
 
 
 def checked_steps(steps: object) -> int | None:
-    """An integer of at least 1, or None; raises ConfigurationError for all else."""
+    """Return an integer of at least 1, or None; raise ConfigurationError for anything else."""
     return None if steps is None else checked_integer(STEPS, steps)
 
 

@@ -63,7 +63,7 @@ class Walk:
 
 
 class Follower:
-    """Reports the steps of a call to its observer, if there is one, and obeys it."""
+    """The connection of a call to its observer, if it has one: it reports steps, and waits when the observer does."""
 
     def __init__(self, observer: Observer | None, state: np.ndarray, results: list[np.ndarray]) -> None:
         self._observer, self.state = observer, state
@@ -71,7 +71,7 @@ class Follower:
             observer.begin(RunningCall(state, results))
 
     def goes_on(self, step: int) -> bool:
-        """Whether a step may begin: waits while too many steps' results have not been taken."""
+        """Whether a step may begin; wait while the observer has not taken the results of too many steps."""
         held = self._observer.held if self._observer is not None else 0
         if held and step - self.state[State.TAKEN] >= held:
             self.state[State.WAITS] += 1

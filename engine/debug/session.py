@@ -31,10 +31,11 @@ class Session:
 
 @contextlib.contextmanager
 def debugging(tiles: int = TILES) -> Iterator[Session]:
-    """Lets programs compiled in this context run on the debug executor, then and later: slowly, with the same results.
+    """A context in which programs are compiled for the debug executor, which is slow and has the same results.
 
-    They raise DebugError for faults of the engine. Programs that were compiled before stay fast. Units are distributed
-    over `tiles` tiles. Raises ConfigurationError, when a program is compiled, for less than one tile.
+    These programs run on the debug executor also after the context. They raise DebugError for faults of the engine.
+    Programs that were compiled before are not affected. Units are distributed over `tiles` tiles. Compiling a program
+    for less than one tile raises ConfigurationError.
     """
     session = Session(tiles)
     with made_by(session.make):

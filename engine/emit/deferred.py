@@ -1,4 +1,4 @@
-"""Roundings to f16 left to the store, for operations whose results only go to memory, if by way of maxima and the like.
+"""Roundings to f16 that the store does, for results that only pass maxima and similar operations on the way to memory.
 
 Rounding to nearest keeps order, signs and zeros, so a maximum of rounded numbers is the rounded maximum, bit for bit.
 bf16 is left out: its stores take the upper halves of numbers that are rounded already.

@@ -40,11 +40,11 @@ SECTIONS = {"program", "arrays"}
 
 @dataclass(frozen=True, slots=True)
 class ExecutableFile:
-    """A program with the values it needs, as it is written to a file.
+    """A program and its values, as they are written to a file.
 
-    `roles` has "feed", "variable" or "constant" for each entry parameter; `constants` the values of constants and
-    `variables` initial values, both by parameter number. A variable without a value is passed when the program is
-    loaded, by its name in `variable_names`. `metadata` is free text.
+    `roles` has "feed", "variable" or "constant" for each entry parameter. `constants` has the values of constants, and
+    `variables` the initial values of variables, by parameter number. The caller that loads the program passes values of
+    all other variables, by their names in `variable_names`. `metadata` is free text.
     """
 
     module: Module
@@ -102,13 +102,13 @@ def read_program(path: str | Path) -> bytes:
 
 
 def check_exportable(module: Module) -> None:
-    """Raises UnsupportedOperation for a module that only this process can run, as it calls functions of the host."""
+    """Raise UnsupportedOperation for a module that calls functions of the host, which only this process can run."""
     call = next(calls_of_host_functions(module), None)
     if call is not None:
         raise UnsupportedOperation(
             f"Expected a program that other processes can run. Received: one that calls the host function "
-            f"{config_of(call)['name']!r} ({call.op_name or call.name}), which lives in this process alone. Leave the "
-            f"call out of what is exported, or call the function on the results."
+            f"{config_of(call)['name']!r} ({call.op_name or call.name}), which is only in this process. Leave the "
+            f"call out of the exported program, or call the function on the results."
         )
 
 
@@ -140,7 +140,7 @@ def to_bytes(file: ExecutableFile) -> bytes:
 
 
 def from_bytes(data: bytes, origin: str) -> ExecutableFile:
-    """The file of these contents, `origin` being its name in messages; raises InvalidFile, and ResourceLimit."""
+    """Read the contents of a file, which messages call `origin`. Raises InvalidFile and ResourceLimit."""
     with within_seconds(origin), interruptible():
         header, sections = unpack(data, origin)
         try:

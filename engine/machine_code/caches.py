@@ -1,4 +1,4 @@
-"""The size of the processor's caches, which blocks of operands and fused arrays are to fit."""
+"""The size of the processor's caches, into which blocks of operands and fused arrays should fit."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ UNITS = {"K": 1 << 10, "M": 1 << 20}
 def second_level() -> int:
     """Bytes of second-level cache for a core of the processor that code is compiled for; the least, if cores differ.
 
-    `SOFTWARE_IPU_CACHE_BYTES` in the environment overrides it. Without it and without a compiler, it is that of the
-    object code given. Raises ConfigurationError for other values than LEAST to MOST.
+    `SOFTWARE_IPU_CACHE_BYTES` in the environment overrides the number. If it is not set and there is no compiler, the
+    number is that of the loaded object code. Raises ConfigurationError for values other than LEAST to MOST.
     """
     given = os.environ.get(VARIABLE, "").strip()
     if given:
         return _checked(given)
     if not given_objects.has_compiler():
         return given_objects.origin().cache_bytes
-    other = "NUMBA_CPU_NAME" in os.environ  # this machine's caches say nothing about that processor
+    other = "NUMBA_CPU_NAME" in os.environ  # that processor may have other caches than this machine
     found = [] if other else [size for size in map(_of_core, _usable()) if size]
     return min(found, default=2 * LARGE if lanes() == 16 else SMALL)
 
@@ -41,7 +41,7 @@ def second_level() -> int:
 def _checked(given: str) -> int:
     if not (given.isdecimal() and LEAST <= int(given) <= MOST):
         raise ConfigurationError(
-            f"Expected {VARIABLE} to be bytes of a second-level cache, {LEAST} to {MOST}. Received: {given!r}. "
+            f"Expected {VARIABLE} to be the bytes of a cache, {LEAST} to {MOST}. Received: {given!r}. "
             f"Nearest usual value: {SMALL}; unset it for this processor's own."
         )
     return int(given)

@@ -48,14 +48,14 @@ class Costs:
     threads: float = 390_000.0
     """Starting and ending the threads of a call: a call that takes less runs on one worker."""
     cache_bytes: int = 1 << 21
-    """Bytes of a worker's own cache, of the second level: passes fuse arrays above a share of it. Processors with large
-    ones, of 1 MiB and more, have those of 2 MiB; others their own."""
+    """Bytes of a worker's second-level cache: passes fuse arrays above a share of it. Caches of 1 MiB and more count as
+    2 MiB, smaller ones as they are."""
 
 
 DEFAULT = Costs(multiply_add=1 / 77, split_multiply_add=inf, split=0.28, gather=0.4)
-"""Safe on any processor: no product is split."""
+"""Costs of a processor that was not measured: no product is split."""
 MEASURED = {"amx-bf16": Costs(multiply_add=1 / 77, split_multiply_add=1 / 172, split=0.28, gather=0.4)}
-"""Costs by a feature of the processor, as a hypervisor may hide the model.
+"""Costs by a feature of the processor, because a hypervisor may hide the model.
 
 amx-bf16: two cores of a Xeon with AVX-512, AMX and 2 MiB of second-level cache, November 2026.
 """
@@ -84,7 +84,7 @@ def most_winograd_outputs() -> int:
     if given not in ("0", "2", "4"):
         raise ConfigurationError(
             f"Expected {WINOGRAD} in the environment to be 0 (no transformed convolutions), 2 (tiles of 2 x 2 outputs) "
-            f"or 4 (of up to 4 x 4, as without it). Received: {given!r}."
+            f"or 4 (tiles of up to 4 x 4, the default). Received: {given!r}."
         )
     return int(given)
 
@@ -108,7 +108,7 @@ def with_file(found: Costs, path: Path) -> Costs:
         for name, value in values.items():
             if name not in legal[section]:
                 expected = ", ".join(sorted(legal[section]))
-                raise ConfigurationError(f'Expected of "{section}" in {path}: {expected}. Received: {name!r}')
+                raise ConfigurationError(f'Expected {expected} in section "{section}" of {path}. Received: {name!r}')
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
                 raise ConfigurationError(f"Expected a positive number for {name} in {path}. Received: {value!r}")
             given[name] = value

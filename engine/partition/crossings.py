@@ -155,5 +155,5 @@ def _require_array(value: Instruction) -> None:
     if not isinstance(value.shape, Shape):
         raise UnsupportedOperation(
             f"Expected arrays to cross from one pipeline stage to another. Received: a tuple, the result of "
-            f"{value.opcode} %{value.name} ({value.op_name}). Put what uses it into the same stage."
+            f"{value.opcode} %{value.name} ({value.op_name}). Put the operations that use it into the same stage."
         )

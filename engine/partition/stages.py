@@ -147,7 +147,7 @@ class _Placing:
         if any(is_mark(i) for i in self.needed):
             raise ConfigurationError(
                 "Expected results of a pipelined training step that come either from a batch or from the optimizer's "
-                "update. Received: one that is computed from both. Return them apart, or use no pipelining."
+                "update. Received: one that is computed from both. Return them separately, or use no pipelining."
             )
 
     def _backward(self) -> set[Instruction]:

@@ -102,8 +102,8 @@ def _as_module(body: Computation) -> Module:
     shapes = [shape for shape in state.shape.elements if isinstance(shape, Shape)]
     if len(shapes) < len(state.shape.elements):
         raise ConfigurationError(
-            "Expected a pipeline whose state are arrays. Received: one with tuples. Use no TensorArray from outside "
-            "of the stages."
+            "Expected a pipeline whose state consists of arrays. Received: one with tuples. Use no TensorArray from "
+            "outside of the stages."
         )
     parameters = [builder.parameter_of(shape) for shape in shapes]
     copies = InstructionCopies(builder, {state: builder.tuple(*parameters)})

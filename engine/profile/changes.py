@@ -82,7 +82,7 @@ class ChangeEstimator:
         return replace(change, batch=sizes[min(fitting, len(sizes) - 1)])
 
     def options(self) -> list[Assumptions]:
-        """The options that apply of half the memory for products, offloaded optimizer state and recomputation."""
+        """Half the memory for products, offloaded optimizer state and recomputation, as far as the program has them."""
         assumptions, found = self.found.assumptions, []
         if any(compute_set.work_estimate.multiply_adds for compute_set in self.program.compute_sets):
             found.append(halved(assumptions))

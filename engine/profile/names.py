@@ -16,7 +16,7 @@ ACCUMULATOR = "sum of gradients of "
 
 
 def layers_of_variables(program: Program) -> dict[str, str]:
-    """The layer (or optimizer) of each labelled variable, by its path, with the name that op_names have for it."""
+    """The layer (or optimizer) of each labelled variable, by the variable's path; op_names have the same names."""
     known = {layer_of(compute_set.op_name) for compute_set in program.compute_sets}
     labels = (b.label for b in program.variables.values() if b.label is not None)
     return {path: _layer_of_path(path, known) for label in labels for path in (label.path, label.owner) if path}

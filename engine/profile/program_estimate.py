@@ -135,7 +135,7 @@ def _warn_of_streams(io_tiles: int, proportion: float) -> None:
     """Warn once for each pair of arguments."""
     logger.warning(
         "Stream buffers need more than the I/O tiles may hold (%d tiles, io_tiles.available_memory_proportion %g): "
-        "they are on the other tiles, and transfers from and to the host do not run beside compute.",
+        "they are on the other tiles, and transfers from and to the host do not overlap compute.",
         *(io_tiles, proportion),
     )
 

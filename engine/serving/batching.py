@@ -18,10 +18,10 @@ from engine.serving.errors import RequestError
 from engine.serving.servable import Arrays, Servable
 
 LEAST_SECONDS = 0.001
-"""Least seconds for a batch, however soon its requests' deadlines are."""
+"""Least seconds for a batch, even if its requests' deadlines are sooner."""
 
 AT_ONCE = 4
-"""Most batches of one request that wait at the same time, and so precede the batch of a small request."""
+"""Most batches of one request that wait at the same time. The batch of a small request may wait for these."""
 
 
 @dataclass
@@ -35,13 +35,13 @@ class RequestPart:
 
 
 class Batcher:
-    """Runs a servable's batches one after the other in its own thread; in the event loop, if the program is brief.
+    """A thread that runs a servable's batches one after the other; a brief program runs in the event loop.
 
-    While the program runs, requests gather; when it is idle, the first waits `window` seconds for others, but
-    only until a batch is full, or as many rows wait as before the last batch. A partial batch is padded with
-    its last row, and the padding is cut off the results. Inputs and outputs without a common batch dimension
-    are never batched: a request is a whole batch then. A batch whose requests have all waited for `limit`
-    seconds is stopped, so that the next can run.
+    Requests that arrive while the program runs share the next batch. If it is idle, the first request waits for
+    others: for `window` seconds, or until a batch is full, or until as many rows wait as before the last batch. A
+    partial batch is padded with its last row, and the padding is cut off the results. If inputs and outputs have no
+    common batch dimension, each request is a batch. A batch whose requests have all waited for `limit` seconds is
+    stopped, so that the next can run.
     """
 
     def __init__(self, servable: Servable, window: float, most_waiting: int, limit: float | None = None) -> None:
@@ -52,7 +52,7 @@ class Batcher:
         self._limit = limit
         self._waiting: deque[RequestPart] = deque()
         self._promised = 0
-        """Batches of the requests under way."""
+        """Number of batches of the requests that have not been answered."""
         self._arrived = asyncio.Event()
         self._expected = self._batch_size or 1
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ipu-serving")
@@ -61,12 +61,12 @@ class Batcher:
         self._unused.set()
 
     def start(self) -> None:
-        """Starts to take requests, in the running event loop; does nothing where it has been started."""
+        """Start to take requests, in the running event loop; do nothing if the batcher has started."""
         self._task = self._task or asyncio.get_running_loop().create_task(self._work())
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[Self]:
-        """Keeps the batcher in use for a request that will ask for a prediction, while the context is open."""
+        """A context that keeps the batcher in use for a request that will ask for a prediction."""
         self._uses += 1
         self._unused.clear()
         try:
@@ -134,7 +134,7 @@ class Batcher:
         while True:
             await self._arrived.wait()
             await self._gather()
-            if self._servable.is_brief:  # then no thread gives the event loop to others
+            if self._servable.is_brief:  # without a thread, nothing else lets the event loop serve others
                 await asyncio.sleep(0)
             batch = self._next_batch()
             if not self._waiting:

@@ -127,8 +127,8 @@ def _converted(value: Any, spec: tf.TypeSpec) -> Any:
         return value
     if not spec.shape.is_compatible_with(value.shape):
         raise TypeError(
-            f"Expected batches of shape {spec.shape}, as the first two have it. Received: {value.shape}. Give batches "
-            "whose sizes differ in the first two wherever they may, or have equal ones."
+            f"Expected batches of shape {spec.shape}, like the first two. Received: {value.shape}. Give all batches "
+            "one shape, or let each size that may differ do so in the first two batches already."
         )
     if not isinstance(spec, tf.TensorSpec) or (type(value) is np.ndarray and value.dtype == spec.dtype.as_numpy_dtype):
         return value

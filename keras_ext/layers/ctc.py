@@ -15,7 +15,7 @@ class CTCLoss(Definition):
     Args:
         blank_index: the class of the blank label; negative ones count from the end.
         from_logits: whether the layer gets logits; log probabilities otherwise.
-        **kwargs: as of every Keras layer.
+        **kwargs: arguments of every Keras layer.
     """
 
     settings = ("blank_index", "from_logits")
@@ -29,7 +29,7 @@ class CTCLoss(Definition):
         """Computes the losses, whose mean Keras takes.
 
         Args:
-            labels: int32 [batch, max_label_length]; what follows a row's length may be anything.
+            labels: int32 [batch, max_label_length]; values after a row's length have no effect.
             data: logits or log probabilities, float16 or float32 [max_time, batch, classes].
             label_length: the number of labels in each row, int32 [batch].
             data_length: the number of time steps of each sample, int32 [batch].
@@ -52,7 +52,7 @@ class CTCInferenceLayer(Definition):
         beam_width: how many paths are followed.
         top_paths: how many paths are returned, at most `beam_width`.
         from_logits: whether the layer gets logits; log probabilities otherwise.
-        **kwargs: as of every Keras layer.
+        **kwargs: arguments of every Keras layer.
     """
 
     settings = ("blank_index", "beam_width", "top_paths", "from_logits")
@@ -93,7 +93,7 @@ class CTCPredictionsLayer(CTCInferenceLayer):
     """The single most likely labels of each sample by a beam search.
 
     Args:
-        blank_index, beam_width, from_logits, **kwargs: as of CTCInferenceLayer.
+        blank_index, beam_width, from_logits, **kwargs: arguments of CTCInferenceLayer.
         top_paths: has no effect on the result, which is the first path; at most `beam_width`.
     """
 
@@ -108,6 +108,6 @@ class CTCPredictionsLayer(CTCInferenceLayer):
             The labels, int32 [batch, max_time], filled with blanks.
 
         Raises:
-            ValueError: as CTCInferenceLayer's.
+            ValueError: in the cases of CTCInferenceLayer.
         """
         return super().call(data, data_length)[2][:, 0]

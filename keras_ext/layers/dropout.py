@@ -22,7 +22,7 @@ class Dropout(Definition):
         seed: None, or a pair of 32-bit integers. None draws a new mask at each step, and on each replica, as Keras
             does. A seed gives the same mask at each step and on each replica.
         seed_modifier: an integer that changes what a seed draws: layers with one seed and different modifiers differ.
-        **kwargs: as of every Keras layer.
+        **kwargs: arguments of every Keras layer.
 
     Raises:
         ValueError: another rate or seed.

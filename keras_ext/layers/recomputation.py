@@ -14,7 +14,7 @@ class RecomputationCheckpoint(Definition):
     a pipeline and in a pipeline with RecomputationMode.RecomputeAndBackpropagateInterleaved.
 
     Args:
-        **kwargs: as of every Keras layer.
+        **kwargs: arguments of every Keras layer.
     """
 
     def __init__(self, **kwargs: object) -> None:

@@ -222,7 +222,7 @@ class PopnnLSTM(Recurrent):
             leaves it to the `matmuls` of IPUConfig. Results do not change.
         seed: an integer for initializers of kernels that have none.
         time_major: whether inputs and outputs are [seq_len, batch_size, ...].
-        **kwargs: as of every Keras layer.
+        **kwargs: arguments of every Keras layer.
 
     Bidirectional sets `go_backwards` itself.
 

@@ -19,7 +19,7 @@ class AssumeEqualAcrossReplicas(Definition):
 
     Args:
         inplace: has no effect: no copy is made either way.
-        **kwargs: as of every Keras layer.
+        **kwargs: arguments of every Keras layer.
     """
 
     settings = ("inplace",)

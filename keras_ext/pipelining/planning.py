@@ -206,7 +206,7 @@ def _check_layers(calls: Calls, stages: int) -> None:
     most = len(calls.leaves) - len(_uncut(calls))
     if stages > most:
         raise ConfigurationError(
-            f"Expected at least one layer for each of the {stages} stages, those that share weights together. "
+            f"Expected at least one layer for each of {stages} stages, with layers that share weights in one stage. "
             f"Received: {len(calls.leaves)} calls of layers, which can be cut into {most}. "
             + (f"Nearest legal num_ipus: {most}." if most > 1 else "A model of one layer cannot be pipelined.")
         )

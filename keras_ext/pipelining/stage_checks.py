@@ -42,7 +42,7 @@ def check_runnable(model: KerasModel, trees: Sequence[StageTree]) -> None:
     if graphs.kind(model) != "subclass" and graphs.overrides_call(model):
         raise StageAssignmentError(
             f"Expected a pipelined {graphs.kind(model)} model whose class does not override call. Received: "
-            f"{type(model).__name__}. Derive it from Model alone, or put what call adds into a layer."
+            f"{type(model).__name__}. Derive it from Model alone, or put the operations of call into a layer."
         )
 
 

@@ -83,7 +83,7 @@ def traced_graph(model: KerasModel, inputs: Nest, training: bool | None) -> Any:
         raise StageAssignmentError(
             f"Expected a model whose call can be traced with symbolic inputs, to find its pipeline stages. Received: "
             f"{type(model).__name__}, whose call raised {type(error).__name__}: {error}. Use layers and operations of "
-            "Keras in call; put what else there is into a layer. For a model without stages call "
+            "Keras in call; put all other code into a layer. For a model without stages call "
             "reset_pipeline_stage_assignment()."
         ) from error
 
@@ -110,7 +110,7 @@ def _with_scopes(call: Callable[..., Any]) -> Callable[..., Any]:
 
 def _refuse_read(variable: Tensor) -> None:
     raise StageAssignmentError(
-        f"Expected the call of a model with pipeline stages to use variables in layers, or in operations that take "
-        f"what comes from its inputs. Received: {variable.name!r}, whose value is read while call is traced: later "
-        f"ones would never be seen. Put what is computed from it into a layer."
+        f"Expected the call of a model with pipeline stages to use variables in layers, or in operations that also "
+        f"take a tensor of its inputs. Received: {variable.name!r}, whose value is read while call is traced: later "
+        f"ones would have no effect. Put the operations on it into a layer."
     )

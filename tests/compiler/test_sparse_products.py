@@ -15,7 +15,7 @@ PLACES = np.array([[0, 1], [2, 3], [2, 0], [4, 1], [2, 3]])
 @pytest.mark.parametrize("adjoint_a, adjoint_b", [(False, False), (False, True), (True, False), (True, True)])
 @pytest.mark.parametrize("count", [5, 0])
 def test_values_and_gradients(adjoint_a: bool, adjoint_b: bool, count: int) -> None:
-    """A place that is named twice counts twice."""
+    """An element that is named twice counts twice."""
 
     def function(values: tf.Tensor, b: tf.Tensor) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:

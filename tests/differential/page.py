@@ -20,25 +20,25 @@ TOLERANCE = """## How far results may differ
 The test compares all weights after training, the history, the results of `evaluate` and all predictions. It allows a
 difference of the largest of these:
 
-- three times the difference between two runs of TensorFlow, one with the rows within each batch permuted, which is the
-  same mathematics rounded in another order;
-- 1e-5, since numbers are of the order of one, a rounding moves them by up to 6e-8, and a result of four steps has gone
-  through some hundred and fifty roundings in a row;
-- two units in the last place (float32) of the largest value compared.
+- three times the difference between two runs of TensorFlow, of which one has the rows of each batch in another order:
+  the same mathematics, rounded in another order;
+- 1e-5: numbers are of the order of one, a rounding changes them by up to 6e-8, and a result of four steps has been
+  rounded some hundred and fifty times;
+- two units in the last place (float32) of the largest value.
 
-NaN, infinities and shapes must match. Training must move the weights by at least thirty times as much as they may
+NaN, infinities and shapes must match. Training must change the weights by at least thirty times as much as they may
 differ. {distances}
 
 Layers that draw random numbers in training are compared with TensorFlow under `jit_compile=True`, which draws the same
-ones; tf_keras keeps its random state in variables for this (`enable_tf_random_generator`). `RandomCrop` of Keras 3
+numbers. For this tf_keras keeps its random state in variables (`enable_tf_random_generator`). `RandomCrop` of Keras 3
 crops to a size that is not known when XLA compiles, so XLA scales the whole image; the engine and the reference crop.
 The number of bins of a `CategoryEncoding`, which TensorFlow takes from the data, is `num_tokens` here.
 """
 MISSING = """## What is missing
 
-TensorFlow itself cannot make HLO of the layers below: `jit_compile=True` fails as well, and on hardware they never ran.
-Put them into the input pipeline, where the host runs them: `dataset.map(lambda x, y: (layer(x, training=True), y))`.
-If a mode or a variant is in brackets, only that one is missing.
+TensorFlow itself cannot make HLO of these layers: `jit_compile=True` fails, too, and no hardware ever ran them. Put
+them into the input pipeline, which the host runs: `dataset.map(lambda x, y: (layer(x, training=True), y))`. If a layer
+has a mode or a variant in brackets, only that one is missing.
 """
 
 
@@ -72,8 +72,8 @@ def _total(records: Records) -> str:
     for name in sorted(records):
         sums = total(records[name])
         sentences.append(
-            f"- {name}: of {sums['names']} public names TensorFlow can turn {sums['not refused']} into HLO, in every "
-            f"variant and mode tried ({sums['cases']} cases). Of these, {sums['good']} give the same results here."
+            f"- {name}: TensorFlow compiles {sums['not refused']} of {sums['names']} public names to HLO, in all "
+            f"variants and modes of the test ({sums['cases']} cases). Of these, {sums['good']} have equal results here."
         )
     return "\n".join(textwrap.fill(sentence, 120, subsequent_indent="  ") for sentence in sentences)
 
@@ -91,7 +91,7 @@ def _missing(records: Records) -> str:
     of_xla, ours, host = _grouped(records, "refused by XLA"), _grouped(records, None), _grouped(records, HOST_ONLY)
     parts = [MISSING, _rows("what XLA lacks", names, of_xla)]
     if host:
-        parts += ["\nThese have no test, since no device could run them:\n", _rows("reason", names, host)]
+        parts += ["\nThese have no test, because no device could run them:\n", _rows("reason", names, host)]
     parts += ["\n## What fails\n", _rows("reason", names, ours) if ours else "Nothing."]
     return "\n".join(parts)
 

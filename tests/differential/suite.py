@@ -13,7 +13,7 @@ from tests.differential.preprocessing_cases import PREPROCESSING_CASES
 CASES: list[Case] = [*LAYER_CASES, *PREPROCESSING_CASES, *COMPILED_CASES]
 BASES = {"Wrapper", "AbstractRNNCell"}
 """Base classes of their kind, which do nothing by themselves and are not counted."""
-HOST = "takes or gives data that no HLO has; it belongs in the input pipeline"
+HOST = "no HLO has its data; put it into the input pipeline"
 OTHER_BACKEND = "wraps code of another backend; the engine runs Keras on TensorFlow"
 WITHOUT_CASE: dict[str, str] = {
     "StringLookup": f"strings: {HOST}",

@@ -259,5 +259,5 @@ def test_deleted_function_and_exports_are_refused() -> None:
     with pytest.raises(UnsupportedOperation, match="'gone'"):
         to_bytes(ExecutableFile(module, ["variable", "variable"], {}, Signature((), ())))
     del function
-    with pytest.raises(ConfigurationError, match="lives in this process"):
+    with pytest.raises(ConfigurationError, match="is in this process"):
         compile_module(module, ["variable", "variable"], {})

@@ -1,8 +1,7 @@
-"""Runs the Python blocks of a page, in order and in one namespace, and compares their printouts.
+"""Run the Python blocks of a page, in order and in one namespace, and compare their printouts.
 
-A block fenced as `python` may be followed by one fenced as `text`, which holds its printout; without one it may
-print what it likes.
-`python -m tests.examples.pages PAGE ...` fails where they differ; with `--write` it puts the true printouts in.
+A block fenced as `python` may be followed by one fenced as `text`, which holds its printout. Without a `text` block its
+printout is not compared. `python -m tests.examples.pages PAGE ...` fails if printouts differ; `--write` corrects them.
 Each page has a process of its own, forked from one that has imported TensorFlow.
 """
 
@@ -47,9 +46,7 @@ def pieces(page: str, name: str) -> Iterator[str]:
 
 
 def same(path: Path, write: bool) -> bool:
-    """Runs the page, prints the differences of its printouts or, with `write`, writes the true ones; whether they were
-    true.
-    """
+    """Run the page, and print the differences of its printouts or, if `write`, correct them; return whether all agreed."""
     page = path.read_text()
     true = "".join(pieces(page, path.name))
     if write:
@@ -60,7 +57,7 @@ def same(path: Path, write: bool) -> bool:
 
 
 def main() -> int:
-    """0 if all pages are true, else 1."""
+    """Return 0 if all printouts agree, else 1."""
     parser = argparse.ArgumentParser(description="Runs pages' Python blocks and compares their printouts.")
     parser.add_argument("page", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true", help="put the true printouts into the pages")

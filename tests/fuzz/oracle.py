@@ -1,11 +1,11 @@
-"""Compares the engine with XLA: step by step where all values are known, else within the effects of rounding.
+"""Compare the engine with XLA: step by step if all values are known, else within the effects of rounding.
 
 A program that returns all its values is compared step by step: XLA computes every step again from the engine's own
-operands, so that errors do not add up and discontinuities (a comparison, a cast, a sort) are no matter of luck.
+operands. So errors do not add up, and discontinuities (a comparison, a cast, a sort) have equal inputs on both sides.
 
-Of a program that returns only its last values XLA computes these with every step's result shifted by the error that
-the step may make, several times at random: the spread of the results is what rounding explains. Elements for which
-a shifted run gives something else entirely (another branch, another index) may be anything.
+For a program that returns only its last values, XLA computes these several times. Each time it shifts every step's
+result at random by the error that the step may make: rounding explains the spread of the results. Elements for which
+a shifted run takes another branch or another index may have any value.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def _shifted_results(program: Program, phases: tf.Tensor, *values: tf.Tensor) ->
 def _tolerance(program: Program, name: str, expected: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """Four times the spread, because a few runs do not reach its ends.
 
-    A gradient sums over the paths to its input, of which a shift can hit each: as many epsilons as there are steps,
-    of the largest element, are allowed besides.
+    A gradient sums over the paths to its input, and a shift can affect each of them. So it may also differ by one
+    epsilon of the largest element for each step.
     """
     if not is_float(expected):
         return spread

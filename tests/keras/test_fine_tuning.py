@@ -33,7 +33,7 @@ def with_base(kit: Kit, **arguments: bool) -> Any:
 @both_frameworks
 @pytest.mark.parametrize("arguments", [{}, {"training": False}], ids=["training", "inference"])
 def test_frozen_then_unfrozen(kit: Kit, arguments: dict[str, bool]) -> None:
-    """Neither freezing nor unfreezing leaves the step of before in use."""
+    """After freezing and after unfreezing a new step is used."""
 
     def program(model: Any) -> Any:
         def fitted() -> Any:
@@ -46,7 +46,7 @@ def test_frozen_then_unfrozen(kit: Kit, arguments: dict[str, bool]) -> None:
             model.compile(kit.keras.optimizers.SGD(0.1), model.loss, run_eagerly=model.run_eagerly)
             results += [fitted(), model.predict(IMAGES, verbose=0)]
             moved = [bool(np.any(a != b)) for a, b in zip(before, base.get_weights(), strict=True)]
-            # Keras 3 lets `fit` overrule training=False, so moving averages may move that stay in tf_keras.
+            # In Keras 3 `fit` overrules training=False, so moving averages change that do not change in tf_keras.
             assert moved[0] == trainable and any(moved) == trainable
         return results
 

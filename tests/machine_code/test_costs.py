@@ -40,7 +40,7 @@ def test_a_file_named_in_the_environment_replaces_costs(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[schedule]\nsplit = 1.0", "Expected of \"schedule\".*barrier.*Received: 'split'"),
+        ("[schedule]\nsplit = 1.0", "Expected .*barrier.* in section \"schedule\".*Received: 'split'"),
         ("[schedule]\nmultiply_add = 1.0", "Received: 'multiply_add'"),
         ("[schedule]\nbarrier = -1", "positive number for barrier.*Received: -1"),
         ("barrier = 1", "sections.*Received: 'barrier'"),

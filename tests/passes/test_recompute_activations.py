@@ -45,7 +45,7 @@ def backpropagated(b: Builder, x: Instruction, weights: list[Instruction], marke
 def step(marked: int | None, elsewhere: int = 0) -> Module:
     """One step of gradient descent; `marked` is the layer whose result is a checkpoint.
 
-    With `elsewhere` a product of that many rows and columns is live while no activation is.
+    A product of `elsewhere` rows and columns is live when no activation is.
     """
     b = Builder("step")
     x = b.parameter("f32", (BATCH, WIDTH))
@@ -89,7 +89,7 @@ def test_a_step(marked: int | None, layers: set[int] | None) -> None:
 
 def test_a_peak_that_has_no_activations_stays() -> None:
     assert not recomputed_layers(both(step(None, elsewhere=512))[1])
-    assert recomputed_layers(both(step(3, elsewhere=512))[1]), "checkpoints are kept to"
+    assert recomputed_layers(both(step(3, elsewhere=512))[1]), "checkpoints still count"
 
 
 def test_a_loop_over_micro_batches() -> None:

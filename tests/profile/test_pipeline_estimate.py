@@ -196,7 +196,7 @@ def test_offloaded_activations_wait_in_streaming_memory() -> None:
     for one, other in zip(found.pipeline.ipus, kept.pipeline.ipus, strict=True):
         assert (one.stash_bytes, one.streamed_bytes) == (0, other.stash_bytes)
         assert one.bytes < other.bytes
-    for kind in ("forward", "backward"):  # the first stage keeps what it hands on, and reads its feed again
+    for kind in ("forward", "backward"):  # the first stage keeps its results, and reads its feed again
         seconds = found.pipeline.part(kind, 0).streaming / MK2.clock_hz
         assert seconds == pytest.approx(VALUE / MK2.streaming_memory_bytes_per_second, rel=0.01)
     assert found.cycles > kept.cycles == kept.compute + kept.exchange + kept.sync

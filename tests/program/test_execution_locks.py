@@ -1,4 +1,4 @@
-"""The locks of executions are taken and given back together, whatever comes between."""
+"""The locks of executions are taken and released together, even if an interruption comes between."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fail() -> None:
 
 
 def test_interruptions_at_any_moment_leave_no_lock_held() -> None:
-    """A timer repeatedly interrupts executions, while locks are taken, held, and given back."""
+    """A timer repeatedly interrupts executions while locks are taken, held and released."""
     execution = Execution(variables(20))
     interrupted = 0
 

@@ -39,7 +39,7 @@ def adam_step(
 ) -> Module:
     """(table', momentum') of one update that changes every row; parameters: table, momentum, ids, rows, rate.
 
-    The momentum may be one of sums of `squares` of rows, with the same ids or others.
+    With `squares` the momentum is updated by sums of squares of rows, with the same ids or others.
     """
     b = Builder()
     old, momentum = b.parameter("f32", table), b.parameter("f32", table)
@@ -84,7 +84,7 @@ def as_outputs(module: Module) -> Module:
 
 
 def arguments(module: Module, seed: int = 0) -> list[np.ndarray]:
-    """Ids of few rows with repetitions, the first and last row, and numbers of no row; some rows of -0."""
+    """Ids of few rows with repetitions, with the first and the last row and numbers outside; some rows are -0."""
     rng = np.random.default_rng(seed)
     shapes: list[Shape] = [p.array_shape for p in module.entry.parameters]
     rows = shapes[0].dimensions[0]

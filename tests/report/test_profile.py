@@ -1,4 +1,4 @@
-"""`ipu.profile` and `ipu.ProfileReport`, on models of both Keras, on functions, and where memory does not suffice."""
+"""`ipu.profile` and `ipu.ProfileReport` on models of both Keras, on functions, and on programs that do not fit."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def test_a_baseline_becomes_a_section(tmp_path: Path) -> None:
 
 
 def test_models_made_one_after_the_other_have_the_same_layers(kit: Kit) -> None:
-    """Keras goes on numbering from model to model, but the same model made again has not changed."""
+    """Keras numbers the layers of a second model on, but a model that is built twice has the same layers."""
     layers = kit.keras.layers
 
     def made() -> Any:

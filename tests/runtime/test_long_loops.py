@@ -35,7 +35,7 @@ def until_negative() -> Module:
 
 @pytest.mark.parametrize("workers", ["1", "2", "3"])
 def test_variables_are_as_after_the_last_whole_step(workers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three steps end. The fourth would not, and must not have touched a variable; then the program runs on."""
+    """Three steps end. The fourth is endless and must not change a variable. Afterwards the program runs again."""
     monkeypatch.setenv("NUMBA_NUM_THREADS", workers)
     executable = compile_module(until_negative(), ["variable", "variable"], {})
     held = buffers([np.full(40, -0.25, np.float32), np.array(0, np.int32)])
@@ -50,9 +50,7 @@ def test_variables_are_as_after_the_last_whole_step(workers: str, monkeypatch: p
 
 
 def test_a_known_long_loop_is_left_and_a_known_short_one_is_not() -> None:
-    """A loop of many constant iterations is left when it would take long, otherwise it updates its variables in
-    place.
-    """
+    """A loop of many iterations ends at an interruption if it takes long; a short one updates variables in place."""
 
     def module(iterations: int) -> Module:
         b = Builder("counting")

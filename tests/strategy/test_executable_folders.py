@@ -61,7 +61,7 @@ def test_a_damaged_file_is_rewritten(strategy: IPUStrategyV1, tmp_path: Path, ca
     path.write_bytes(path.read_bytes()[:100])
     with caplog.at_level(logging.WARNING, "ipu"):
         assert run(strategy, 2.0) == [2.0] * 3
-    assert "written anew" in caplog.text and read_executable(path).roles == ["feed"]
+    assert "written again" in caplog.text and read_executable(path).roles == ["feed"]
 
 
 def test_a_folder_that_cannot_be_written(

@@ -170,7 +170,7 @@ def pair(x: Any, y: Any, out: Any) -> None:
         (lambda: vertex(pair, split="rows")(tf.ones([3, 2]), tf.ones([2])), r"the rows \[3\] of 'x' in 'y'"),
         (lambda: vertex(doubled, split="rows")(tf.ones([])), "at least one dimension in 'x'"),
         (lambda: vertex(doubled, outputs=lambda x: [x, x])(tf.ones(3)), r"outputs \(out\), as it has parameters"),
-        (lambda: tf.gradients_of(vertex(doubled)), "a gradient, as something is trained through it"),
+        (lambda: tf.gradients_of(vertex(doubled)), "a gradient, because a variable before it is trained"),
     ],
 )
 def test_declarations_and_arrays_that_do_not_fit_are_refused(

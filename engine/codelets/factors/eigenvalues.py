@@ -1,7 +1,7 @@
 """Eigenvalues, ascending, and eigenvectors of symmetric matrices, of which the lower triangle is read.
 
-Householder reflections make a matrix tridiagonal; implicit QL steps on that, in float64, make it diagonal. The
-rotations are applied to rows of V^T. Unit: one matrix. A matrix with an element that is not finite gives NaN.
+Householder reflections make a matrix tridiagonal; implicit QL steps in float64 then make it diagonal. The rotations are
+applied to rows of V^T. A unit is one matrix. The results for a matrix with a non-finite element are NaN.
 """
 
 from __future__ import annotations

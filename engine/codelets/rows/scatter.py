@@ -309,8 +309,9 @@ def encode_scatter(
 ) -> tuple[tuple[Part, ...], int]:
     """The parts of `scatter`'s block and its number of units; operand, indices and updates are (shape, address).
 
-    `combine` is the address of a `combiner`, or of any codelet called with (target, source, count, others); 0 if it
-    is filled in later, as the `calls` of compute sets are. If `target` is the operand's address nothing is copied.
+    `combine` is the address of a `combiner`, or of any codelet called with (target, source, count, others), or 0 for
+    an address that is set later, like the `calls` of compute sets. If `target` is the operand's address nothing is
+    copied.
     `others` are, for several operands, the target and the updates of each. Raises InternalError for numbers that do not
     fit the shapes.
     """

@@ -23,7 +23,7 @@ def size_of_a_dimension(instruction: Instruction) -> Instruction:
 
 @RULES.on("set-dimension-size")
 def size_that_it_has_already(instruction: Instruction) -> Instruction | None:
-    """Removes a size equal to the operand's dimension; a smaller one stays, and raises an error later."""
+    """Removes a size equal to the operand's dimension. A smaller size remains, and causes an error later."""
     operand, size = instruction.operands
     (dimension,) = instruction["dimensions"]
     return operand if is_splat_of(size, operand.array_shape.dimensions[dimension]) else None
@@ -31,7 +31,7 @@ def size_that_it_has_already(instruction: Instruction) -> Instruction | None:
 
 @RULES.on("map")
 def map_of_whole_arrays(instruction: Instruction) -> Instruction | None:
-    """The body's operations, each on all elements; with others (a loop, say) it stays, and raises an error later."""
+    """The body's operations, each on all elements. A body with a loop, say, remains, and causes an error later."""
     (body,) = instruction.called
     if any(i.opcode not in ELEMENTWISE | {"parameter", "constant"} for i in body.instructions):
         return None

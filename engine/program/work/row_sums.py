@@ -17,7 +17,7 @@ from engine.program.work.fused_loop import FusedLoop
 class SummedTable:
     """A table of float32 sums that is never stored in memory.
 
-    The row to add that has position p starts p // repeat * outer + p % repeat * inner bytes after `updates`.
+    Row p of those that are added begins p // repeat * outer + p % repeat * inner bytes after `updates`.
     """
 
     table: Buffer
@@ -56,7 +56,7 @@ class SummedRows(Work):
         return (each for each in self.reader.footprints() if not self.is_table(each.address.buffer))
 
     def scratch_with(self, *more: int) -> ScratchSpace:
-        """Makes areas for the sums, for the reader's parameters, and of `more` bytes each."""
+        """Make areas of scratch for the sums, for the reader's parameters, and of each number of bytes in `more`."""
         return space_of(self.chunk_bytes * len(self.tables), 8 * len(self.reader.encode().words), *more)
 
     def encode(self) -> Encoded:

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     programs = _checked(list(_files(options.program)))
     if not programs:
-        parser.error("Expected Python files. Received: folders without any.")
+        parser.error("Expected Python files. Received: folders without Python files.")
     print(json.dumps(programs, indent=2) if options.json else "\n".join(_listing(programs)))
     return int(any(finding["level"] != "note" for program in programs.values() for finding in program["findings"]))
 

@@ -11,7 +11,7 @@ from ipu._internal.processes.transport import IN_PLACE, SPINNING, Transport, des
 
 
 class Bucket:
-    """Arrays of fixed types and shapes that are summed together, all of one dtype in one call of the transport.
+    """Arrays of fixed types and shapes that are summed together: the transport is called once for each dtype.
 
     float32 arrays are converted to the type `rounded` first, unless that is None.
     """
@@ -58,7 +58,7 @@ class Buckets:
         return bucket.sums()
 
     def all_reduce_function(self) -> PythonFunction:
-        """Makes `all_reduce` for programs: in memory that processes share, where there is some and the arrays fit."""
+        """The function `all_reduce` for programs, which uses memory that processes share if the arrays fit into it."""
         name, transport = "all-reduce of processes", self._transport
         if transport.shared is None:
             return PythonFunction(name, self.all_reduce)

@@ -73,7 +73,7 @@ def _store(path: Path, file: ExecutableFile) -> None:
             read_executable(path)
         return
     except InvalidFile as error:
-        logger.warning("%s It is written anew.", error)
+        logger.warning("%s It is written again.", error)
     except OSError:
         pass  # missing; or the write below reports the fault of the folder
     try:
@@ -82,7 +82,7 @@ def _store(path: Path, file: ExecutableFile) -> None:
         if path.parent == Path(current_system().config.serialization_output_folder).expanduser():
             raise
         logger.warning(
-            "Executables cannot be kept in %s (%s). Expected a folder that can be written in executable_cache_path.",
+            "Executables cannot be stored in %s (%s). Set executable_cache_path to a folder that can be written.",
             path.parent,
             error.strerror or error,
         )

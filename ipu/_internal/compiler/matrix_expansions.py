@@ -15,7 +15,7 @@ Add = Any  # costly_expansions.py's `_Writer.add`
 
 
 def factorized(add: Add, call: Instruction, operation: str, settings: Sequence[bool]) -> None:
-    """Adds the instructions in place of a custom call, the last its result: a tuple where it has several results."""
+    """Adds instructions in place of a custom call. The last one is the result, a tuple if there are several."""
     written, a = _Matrices(add, call), call.operands[0]
     if not all(each.array_shape.elements for each in call.operands):
         written.of_empty_matrices(operation)
@@ -51,7 +51,7 @@ class _Matrices:
         return tuple(self.add("get-tuple-element", each, (made,), tuple_index=k) for k, each in enumerate(shapes))
 
     def tuple(self, *results: Instruction) -> None:
-        """The call's results: those that TensorFlow does not compute are empty."""
+        """The call's results; those that TensorFlow does not compute are empty."""
         missing = [
             self.add("constant", each, literal=np.zeros(each.dimensions, each.dtype))
             for each in self.call.tuple_shapes[len(results) :]
@@ -59,7 +59,7 @@ class _Matrices:
         self.add("tuple", self.call.shape, (*results, *missing))
 
     def singular_values(self, a: Instruction, vectors: bool, full: bool) -> list[Instruction]:
-        """Singular values and, if asked for, vectors; with `full` those of the null space, too."""
+        """Singular values, and singular vectors if the call computes them; `full` ones include the null space."""
         found = list(self.factors(SVD, a, vectors=vectors))
         for k in range(1, len(found)):
             *_, size, count = found[k].array_shape.dimensions

@@ -129,7 +129,7 @@ def validate_io_tiles(config: OptionTree) -> None:
     if not 0.0 <= tiles.available_memory_proportion <= 1.0:
         raise ConfigurationError(
             "Expected io_tiles.available_memory_proportion to be between 0.0 and 1.0. "
-            f"Received: {tiles.available_memory_proportion}. It is a share and no percentage: 0.9, not 90."
+            f"Received: {tiles.available_memory_proportion}. It is a fraction, not a percentage: 0.9, not 90."
         )
     if tiles.num_io_tiles and group > 1:
         raise ConfigurationError(

@@ -44,7 +44,7 @@ class Declaration:
     def _splits(self, split: Split | Mapping[str, Split]) -> list[Split]:
         """The split of each parameter. Raises VertexError for one that is unknown, missing or not possible."""
         if isinstance(split, Mapping) and set(split) != set(self.names):
-            raise self.error(f"a split of each of ({', '.join(self.names)}). Received: those of ({', '.join(split)})")
+            raise self.error(f"a split of each of ({', '.join(self.names)}). Received: splits of ({', '.join(split)})")
         found: list[Split] = [split[name] if isinstance(split, Mapping) else split for name in self.names]
         for name, each in zip(self.names, found, strict=True):
             if each not in SPLITS or each == ("whole" if name in self.outputs else "reduction"):

@@ -91,7 +91,7 @@ class Vertex:
         """The gradients of the inputs, from those of the outputs."""
         if self._gradient is None:
             raise self.declaration.error(
-                f"a gradient, as something is trained through it. Received: none. Give it one with "
+                f"a gradient, because a variable before it is trained. Received: none. Give it one with "
                 f"@{self.__name__}.gradient, or stop the gradient with tf.stop_gradient"
             )
         values = dict(zip(self.declaration.inputs, inputs, strict=True)) | dict(

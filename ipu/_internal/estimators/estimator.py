@@ -156,7 +156,7 @@ class Estimator(ModelFolder):
         if end is not None and end.reached:
             left = end.left_over()
             if left:
-                LOGGER.warning("The last %d batches of the data set fill no loop, and were not trained with.", left)
+                LOGGER.warning("The last %d batches of the data set fill no loop, and were not trained on.", left)
         return self
 
     def evaluate(

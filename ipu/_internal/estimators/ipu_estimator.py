@@ -24,17 +24,17 @@ class IPUEstimator(DeviceEstimator):
     One Session.run executes `iterations_per_loop` steps on the device, on each replica with a batch of its own.
 
     Args:
-        model_fn: as that of tf.estimator.Estimator; it returns an IPUEstimatorSpec or an EstimatorSpec. With several
-            replicas it uses a CrossReplicaOptimizer.
+        model_fn: a model function of tf.estimator.Estimator, which returns an IPUEstimatorSpec or an EstimatorSpec.
+            With several replicas it uses a CrossReplicaOptimizer.
         model_dir: the folder of checkpoints and summaries.
         config: a RunConfig of ipu_run_config.
         params: a dictionary for `model_fn` and the input functions.
         warm_start_from: a checkpoint, its folder, a SavedModel, or tf.estimator.WarmStartSettings.
         train_batch_size, eval_batch_size, predict_batch_size: the global batch sizes of training, evaluation and
-            prediction: the input function finds that of a replica in params["batch_size"].
+            prediction; params["batch_size"] of the input function is the batch size of a replica.
 
     Raises:
-        ValueError: a batch size does not divide by the number of replicas, or as tf.estimator.Estimator.
+        ValueError: a batch size is no multiple of the number of replicas, and in the cases of tf.estimator.Estimator.
         TypeError: `config` is no RunConfig.
     """
 
@@ -101,7 +101,7 @@ class IPUEstimator(DeviceEstimator):
         if scaffold is not None:
             raise ConfigurationError(
                 "Expected a spec without scaffold, as model_fn is traced for the device. Received: "
-                f"{scaffold!r}. Leave it out, and give what it does to the session as hooks."
+                f"{scaffold!r}. Leave it out, and use hooks in its place."
             )
         return spec
 

@@ -245,7 +245,7 @@ class _Run:
             if _is_no_array(tensor):
                 raise UnsupportedOperation(
                     f"Expected arrays and variables between an IPU and the host. Received: {tensor.name!r}, of dtype "
-                    f"{tensor.dtype.name}. Put what makes and what uses it into one scope of the IPU."
+                    f"{tensor.dtype.name}. Put the operations that compute and use it into one scope of the IPU."
                 )
         outer = [self.operations.get(o, o) for each in operations for o in each.control_inputs if o not in cluster]
 

@@ -45,9 +45,9 @@ def launch(
 ) -> int:
     """Runs a Python program in `processes` processes of `replicas` replicas and `workers` threads; returns its status.
 
-    `hosts` are machines as MPI's launcher takes them, `gradients` the type that gradients have between processes, and
+    `hosts` are machines in the syntax of MPI's launcher, `gradients` the type of gradients between processes, and
     `bucket_bytes` the bytes of gradients that are summed together (by default all, on one host). A replica has
-    `ipus_per_replica` IPUs, which popdist tells the program.
+    `ipus_per_replica` IPUs, a number that the program gets from popdist.
 
     Raises ConfigurationError for numbers below 1, no program, and where MPI's launcher is not installed.
     """
@@ -78,7 +78,7 @@ def launch(
     }
     environment |= {GRADIENT_TYPE: gradients} if gradients else {}
     if bucket_bytes is None and hosts is None and BUCKET_BYTES not in os.environ:
-        # The cores of one host compute already: a thread that sums beside them delays the step more than it hides.
+        # All cores of one host are busy: a thread that sums at the same time would delay the step.
         bucket_bytes = sys.maxsize
     environment |= {} if bucket_bytes is None else {BUCKET_BYTES: str(bucket_bytes)}
     for name in environment:
@@ -91,7 +91,7 @@ def launch(
 
 
 def without_interpreter(program: Sequence[str]) -> list[str]:
-    """The program after an interpreter that is given by name, as in `python train.py`. Raises as `launch` for none."""
+    """The program without an interpreter before it, as in `python train.py`. Raises ConfigurationError for none."""
     rest = list(program[1:] if program and INTERPRETER.fullmatch(Path(program[0]).name) else program)
     if not rest:
         raise ConfigurationError("Expected a program after --. Received: none. Example: -- train.py --epochs 3.")

@@ -94,7 +94,7 @@ class OutfeedEndpoint:
             self._running -= 1
             if self._rest is not None:
                 logger.warning(
-                    "Outfeed queue %r: rows of the last step are left out, as only some of %d replicas made it.",
+                    "Outfeed queue %r: rows of the last step are left out: only some of %d replicas ran it.",
                     self.name,
                     self._in_sequence,
                 )
