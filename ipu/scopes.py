@@ -1,7 +1,7 @@
 """Scoping contexts: the public names of `tensorflow.python.ipu.scopes` (Python API, 18.3).
 
 A function that runs on the IPU is one program whatever its scopes are. Scopes for the placement of operations set an
-attribute on them and change no result; outside_compilation_scope has them executed by the host.
+attribute on them and change no result; outside_compilation_scope runs them on the host.
 """
 
 from __future__ import annotations

@@ -120,8 +120,8 @@ def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bo
     """Get whether synthetic data is selected for the given category.
 
     TF_POPLAR_FLAGS selects it with --use_synthetic_data, for all categories, or with --synthetic_data_categories, for
-    some. Infeed queues then give zeros, or the values of --synthetic_data_initializer, and outfeed queues nothing;
-    seeds, parameters and the data of Keras' fit are always real.
+    some. Infeed queues then have zeros, or the values of --synthetic_data_initializer, and outfeed queues stay empty.
+    Seeds, parameters and the data of Keras' fit are always real.
 
     Args:
         synthetic_data_category: a SyntheticDataCategory enum value.

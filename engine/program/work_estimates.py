@@ -14,12 +14,12 @@ UNKNOWN_ITERATIONS = 10
 
 
 def work_estimate_of(program: Program) -> int:
-    """Elements and multiply-adds of one step, every iteration of loops counted."""
+    """Elements and multiply-adds of one step, with all iterations of loops."""
     return sum(runs * work_estimate for runs, work_estimate in _work_estimates(program))
 
 
 def executions_of(program: Program) -> int:
-    """Executions of compute sets in one step, every iteration of loops counted."""
+    """Number of executions of compute sets in one step, with all iterations of loops."""
     return sum(runs for runs, _ in _work_estimates(program))
 
 

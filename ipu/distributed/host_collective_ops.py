@@ -19,7 +19,7 @@ def allgather(tensor: TensorLike, name: str | None = None) -> tf.Tensor:
 
     Args:
         tensor: of any numeric or boolean type and rank of at least 1. Shapes may differ in the first dimension alone.
-        name: tells the call apart from others on the same shapes.
+        name: distinguishes the call from others on the same shapes.
 
     Returns:
         A tensor of the dtype of `tensor`, whose first dimension is the sum of the first dimensions on all processes.
@@ -57,9 +57,9 @@ def broadcast(tensor: TensorLike, root_rank: int, name: str | None = None) -> tf
     """Returns the tensor of process `root_rank` on all processes, which pass tensors of one type and shape.
 
     Args:
-        tensor: of any numeric or boolean type; its value matters on process `root_rank` alone.
+        tensor: of any numeric or boolean type; only its value on process `root_rank` is used.
         root_rank: the rank of the process whose tensor is returned, from 0 to the number of processes less 1.
-        name: tells the call apart from others on the same shapes.
+        name: distinguishes the call from others on the same shapes.
 
     Returns:
         A tensor of the dtype and shape of `tensor`, the same on all processes.

@@ -22,7 +22,7 @@ class IPUHorovodStrategy(PopDistStrategy):
 
     Args:
         ipu_device: the TensorFlow name of the IPU device.
-        variables_on_host: must be False: a program's variables have a copy on the host where it reads them.
+        variables_on_host: must be False: variables that the host reads are copied to it in any case.
 
     Raises:
         UnsupportedOperation: `variables_on_host`.

@@ -27,15 +27,15 @@ def outlined_function(
     """A function whose body is compiled once and shared by all its calls in a program (Python API, 18.14.2).
 
     Calls with arguments of the same shapes and dtypes share a body, and their gradients share another one. Equal
-    functions share it, too, such as those of two layers of one class with weights of the same shapes. Results are the
-    same as without it. Variables that the function uses are read where it is called. A function with side effects or
-    hidden state (an assignment, a queue, stateful random numbers) cannot be shared: it is inlined. The function is
-    traced again where variables around it or global names that it uses have changed, but attributes of objects are
-    taken as they are in the first call of a trace. Outside of functions that run on the IPU it is `func` itself.
+    functions share a body, too, such as those of two layers of one class with weights of the same shapes. Results are
+    those of `func`. A call reads the variables that the function uses. A function with side effects or hidden state (an
+    assignment, a queue, stateful random numbers) is inlined. The function is traced again if variables around it or
+    global names that it uses have changed. Attributes of objects are read only in the first call of a trace. Outside of
+    functions that run on the IPU, `func` itself is called.
 
     Args:
-        func: a function of positional arguments, tensors or what converts to them, that returns at least one
-            tensor; without it, the result is a decorator. Arguments by name that are no tensors are taken as they are.
+        func: a function that returns at least one tensor. Its positional arguments are tensors, or values that become
+            tensors. Arguments by name may be other values. Without `func` the result is a decorator.
         unique_sharding: accepted; all shards are one device here.
         keep_input_layouts: accepted; arguments are never copied.
         name: the name of the body in reports; by default that of `func`.

@@ -118,7 +118,7 @@ def ctc_loss_v2(
     """Calculates the CTC (connectionist temporal classification) loss of logits.
 
     Args:
-        labels: int32 [batch_size, max_label_length]; what follows a row's length may be anything.
+        labels: int32 [batch_size, max_label_length]; values after a row's length have no effect.
         logits: float16 or float32 [max_time, batch_size, num_classes].
         label_length: the number of labels in each row, int32 [batch_size].
         logit_length: the number of time steps of each sample, int32 [batch_size].
@@ -148,7 +148,7 @@ def ctc_loss_with_log_probs(
     """`ctc_loss_v2` of `data`, log probabilities [max_time, batch_size, num_classes], as from tf.nn.log_softmax.
 
     Args:
-        labels: int32 [batch_size, max_label_length]; what follows a row's length may be anything.
+        labels: int32 [batch_size, max_label_length]; values after a row's length have no effect.
         data: float16 or float32 [max_time, batch_size, num_classes].
         label_length: the number of labels in each row, int32 [batch_size].
         data_length: the number of time steps of each sample, int32 [batch_size].
@@ -192,7 +192,7 @@ def ctc_beam_search_decoder(
     Returns:
         The most likely label sequences, best first: negative log probabilities, float32 [batch_size, top_paths];
         lengths, int32 [batch_size, top_paths]; labels, int32 [batch_size, top_paths, max_time], filled with blanks.
-        Where there are fewer sequences, the negative log probability is infinite.
+        Missing sequences have an infinite negative log probability.
 
     Raises:
         ValueError: shapes do not agree, `blank_index` is no class, or `top_paths` is above `beam_width`.
@@ -243,7 +243,7 @@ def nce_loss(
     """Computes the noise-contrastive estimation training loss.
 
     Args:
-        weights: [num_classes, dim], or a list of tensors which make that up one after the other.
+        weights: [num_classes, dim], or a list of tensors whose concatenation has this shape.
         biases: [num_classes].
         labels: the target classes, integers [batch_size, num_true].
         inputs: [batch_size, dim].
@@ -280,7 +280,7 @@ def sampled_softmax_loss(
     """Computes the sampled softmax training loss; a candidate that is a sample's target does not count for it.
 
     Args:
-        weights: [num_classes, dim], or a list of tensors which make that up one after the other.
+        weights: [num_classes, dim], or a list of tensors whose concatenation has this shape.
         biases: [num_classes].
         labels: the target classes, integers [batch_size, num_true].
         inputs: [batch_size, dim].

@@ -150,8 +150,8 @@ def pipeline(
         computational_stages: a list of at least two functions, or lists of functions.
         gradient_accumulation_count: the number of micro-batches whose gradients are accumulated: an integer that the
             schedule allows, or an integer tensor.
-        gradient_accumulation_dtype: the dtype gradients are accumulated in, or a function of the variable; None is
-            the dtype of the gradient.
+        gradient_accumulation_dtype: the dtype of accumulated gradients, or a function of the variable that returns
+            it; None is the dtype of the gradient.
         repeat_count: the number of repetitions of micro-batches and update.
         batch_serialization_iterations: a factor on the number of micro-batches, for Sequential pipelines.
         inputs: tensors for the first stage, the same for all micro-batches.
@@ -160,7 +160,7 @@ def pipeline(
         optimizer_function: takes the last stage's results, returns an OptimizerFunctionOutput. None: no training.
         device_mapping: the IPU of each stage, a list for concurrent functions; stage k is on IPU k otherwise.
         pipeline_schedule: Grouped if None.
-        recomputation_mode: Auto if None; it has an effect where IPUConfig.allow_recompute is set.
+        recomputation_mode: Auto if None; it has an effect if IPUConfig.allow_recompute is set.
         forward_propagation_stages_poplar_options: None, or a PipelineStageOptions for each stage, for the plans of its
             operations in the cost report, also of recomputations that are rows of the schedule.
         backward_propagation_stages_poplar_options: the same for backward passes.

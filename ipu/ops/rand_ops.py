@@ -26,7 +26,7 @@ def dropout(
         x: the input tensor, of a floating-point type.
         rate: the probability that an element becomes zero, a number in [0, 1).
         noise_shape: the shape of the mask; each dimension is as in `x`, or 1 if all elements along it share the mask.
-        seed: int32[2]: equal seeds drop the same elements. Without a seed each execution and each replica drops others.
+        seed: int32[2]: equal seeds drop the same elements. Without a seed each execution and replica differs.
         name: optional op name.
         **kwargs: `ref`, a tensor by whose layout the original spreads the mask over tiles, has no effect here.
 

@@ -43,7 +43,7 @@ class PopnnLSTM(layers.LSTM):
         Args:
             inputs: [time_len, batch_size, input_size].
             initial_state: an LSTMStateTuple(c, h) of tensors [batch_size, num_units]; zeros if None.
-            training: has no effect: the same program is differentiated or not.
+            training: accepted; it has no effect.
 
         Returns:
             The outputs [time_len, batch_size, num_units], and, if `return_state`, an LSTMStateTuple(c, h).
@@ -60,7 +60,7 @@ class PopnnDynamicLSTM(PopnnLSTM):
     Args:
         num_units: the number of units.
         dtype: tf.float16 or tf.float32, of inputs, variables and outputs.
-        partials_dtype: tf.float16 or tf.float32, for the cost report alone.
+        partials_dtype: tf.float16 or tf.float32, only for the cost report.
         seed: a Python integer, for the default initializer of `kernel`.
         weights_initializer: initializer or initial value of `kernel`; Glorot uniform if None.
         bias_initializer: initializer or initial value of `biases`; zeros if None.
@@ -84,7 +84,7 @@ class PopnnDynamicLSTM(PopnnLSTM):
             inputs: [time_len, batch_size, input_size].
             seq_len: length of each sequence, int32[batch_size].
             initial_state: an LSTMStateTuple(c, h) of tensors [batch_size, num_units]; zeros if None.
-            training: has no effect: the same program is differentiated or not.
+            training: accepted; it has no effect.
 
         Returns:
             The outputs [time_len, batch_size, num_units], zeros after the end of a sequence, and, if `return_state`, an
@@ -105,7 +105,7 @@ class PopnnGRU(layers.GRU):
     Args:
         num_units: the number of units.
         dtype: tf.float16 or tf.float32, of inputs, variables and outputs.
-        partials_dtype: tf.float16 or tf.float32, for the cost report alone.
+        partials_dtype: tf.float16 or tf.float32, only for the cost report.
         seed: a Python integer, for the default initializer of `kernel`.
         weights_initializer: initializer or initial value of `kernel`; Glorot uniform if None.
         bias_initializer: initializer or initial value of `biases`; zeros if None.
@@ -128,7 +128,7 @@ class PopnnGRU(layers.GRU):
         Args:
             inputs: [time_len, batch_size, input_size].
             initial_state: [batch_size, num_units]; zeros if None.
-            training: has no effect: the same program is differentiated or not.
+            training: accepted; it has no effect.
 
         Returns:
             The outputs [time_len, batch_size, num_units], and, if `return_state`, the state [batch_size, num_units].
@@ -143,15 +143,15 @@ class PopnnDynamicGRU(layers.DynamicGRU):
     """A PopnnGRU for sequences of different lengths.
 
     Its biases are `<name>/bias_r_u` [2, num_units], of the gates z and r, initially 1, and `<name>/bias_c`
-    [1, num_units], initially 0; `biases` stays unused. With `reset_after`, too, they are biases of the inputs' product.
+    [1, num_units], initially 0; `biases` is not used. They are biases of the inputs' product, also with `reset_after`.
 
     Args:
         num_units: the number of units.
         dtype: tf.float16 or tf.float32, of inputs, variables and outputs.
-        partials_dtype: tf.float16 or tf.float32, for the cost report alone.
+        partials_dtype: tf.float16 or tf.float32, only for the cost report.
         seed: a Python integer, for the default initializer of `kernel`.
         weights_initializer: initializer or initial value of `kernel`; Glorot uniform if None.
-        bias_initializer: initializer or initial value of `biases`, which stays unused, so without effect on results.
+        bias_initializer: initializer or initial value of `biases`, which has no effect on results.
         activation: "tanh", "relu", "softmax", "sigmoid" or "hard_sigmoid".
         recurrent_activation: one of the same names except "relu".
         name: the variable scope; "popnn_dynamic_gru" and a number if None.
@@ -178,7 +178,7 @@ class PopnnDynamicGRU(layers.DynamicGRU):
             inputs: [time_len, batch_size, input_size], or [batch_size, time_len, input_size] if not `time_major`.
             seq_len: length of each sequence, int32[batch_size].
             initial_state: [batch_size, num_units]; zeros if None.
-            training: has no effect: the same program is differentiated or not.
+            training: accepted; it has no effect.
             time_major: whether the first dimension of `inputs` is time.
 
         Returns:
@@ -197,10 +197,10 @@ class PopnnAUGRU(layers.DynamicGRU):
     Args:
         num_units: the number of units.
         dtype: tf.float16 or tf.float32, of inputs, variables and outputs.
-        partials_dtype: tf.float16 or tf.float32, for the cost report alone.
+        partials_dtype: tf.float16 or tf.float32, only for the cost report.
         seed: a Python integer, for the default initializer of `kernel`.
         weights_initializer: initializer or initial value of `kernel`; Glorot uniform if None.
-        bias_initializer: initializer or initial value of `biases`, which stays unused, so without effect on results.
+        bias_initializer: initializer or initial value of `biases`, which has no effect on results.
         activation: "tanh", "relu", "softmax", "sigmoid" or "hard_sigmoid".
         recurrent_activation: one of the same names except "relu".
         name: the variable scope; "popnn_augru" and a number if None.
@@ -229,7 +229,7 @@ class PopnnAUGRU(layers.DynamicGRU):
             seq_len: length of each sequence, int32[batch_size].
             attention_score: [time_len, batch_size], or [batch_size, time_len] if not `time_major`.
             initial_state: [batch_size, num_units]; zeros if None.
-            training: has no effect: the same program is differentiated or not.
+            training: accepted; it has no effect.
             time_major: whether the first dimension of `inputs` and of `attention_score` is time.
 
         Returns:

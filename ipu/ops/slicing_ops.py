@@ -33,7 +33,7 @@ def sequence_slice(
         num_elems: number of rows of each slice, int32[n], n > 0.
         src_offsets: the first row in `src` of each slice, int32[n].
         dst_offsets: the first row in `dst` of each slice, int32[n].
-        zero_unused: whether rows that no slice covers become zeros; they stay as they are otherwise.
+        zero_unused: whether rows that no slice covers become zeros; they keep their values otherwise.
 
     Returns:
         [M, ...] of the dtype of `dst`. Rows that lie outside of `src` or `dst` are not copied.
@@ -89,7 +89,7 @@ def sequence_slice_pack(
         src: [N, ...], of the same other dimensions and dtype; at least one dimension follows the first.
         num_elems: number of rows of each slice, int32[n], n > 0.
         dst_offsets: the first row in `dst` of each slice, int32[n].
-        zero_unused: whether rows that no slice covers become zeros; they stay as they are otherwise.
+        zero_unused: whether rows that no slice covers become zeros; they keep their values otherwise.
 
     Returns:
         [M, ...] of the dtype of `dst`.

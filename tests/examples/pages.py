@@ -46,7 +46,7 @@ def pieces(page: str, name: str) -> Iterator[str]:
 
 
 def same(path: Path, write: bool) -> bool:
-    """Run the page, and print the differences of its printouts or, if `write`, correct them; return whether all agreed."""
+    """Run the page, and print the differences of its printouts or correct them (`write`); return whether all agreed."""
     page = path.read_text()
     true = "".join(pieces(page, path.name))
     if write:

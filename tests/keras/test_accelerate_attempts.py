@@ -200,7 +200,7 @@ def test_predictions_of_several_lengths_in_an_execution_name_their_shapes(kit: K
 
 @both_frameworks
 def test_callbacks_see_a_call_once(kit: Kit) -> None:
-    """Callbacks draw the same random numbers, and end training at the same place, as in plain Keras."""
+    """Callbacks draw the same random numbers, and end training after the same batch, as in plain Keras."""
 
     class Recorder(kit.keras.callbacks.Callback):
         def __init__(self) -> None:

@@ -145,7 +145,9 @@ def test_models_without_stages_are_never_traced(kit: Kit, monkeypatch: pytest.Mo
 def test_a_call_that_cannot_be_traced_is_an_error_that_says_why(kit: Kit) -> None:
     model = model_with(kit, untraceable_with_stages)
     before = model.built
-    with pytest.raises(RuntimeError, match=r"call can be traced with symbolic inputs.*put what else there is") as error:
+    with pytest.raises(
+        RuntimeError, match=r"call can be traced with symbolic inputs.*put all other code into"
+    ) as error:
         fit(model)
     assert isinstance(error.value, ValueError) and model.built == before
 

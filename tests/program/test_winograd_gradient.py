@@ -1,4 +1,4 @@
-"""Winograd's gradients by the kernel: where they pay, that results are those of the definition, their error."""
+"""Winograd's gradients by the kernel: sizes for which they are used, results as in the definition, and errors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def result(shape: tuple[int, ...], *arguments: np.ndarray) -> np.ndarray:
         ((8, 32, 32, 32, 32), True),
         ((8, 8, 8, 128, 128), True),
         ((8, 2, 2, 512, 512), False),  # the transform of the sums would take longer than what it saves
-        ((8, 64, 64, 3, 32), False),  # the same for the transforms of tiles
+        ((8, 64, 64, 3, 32), False),  # and so would the transforms of tiles
     ],
 )
 def test_where_it_pays(shape: tuple[int, ...], expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def test_for_loops_over_an_iterator_or_a_dataset_are_refused(strategy: IPUStrate
             result += x
         return result
 
-    with pytest.raises(NotImplementedError, match="Say how many elements"):
+    with pytest.raises(NotImplementedError, match="n the number of elements"):
         strategy.run(compiled(lambda: total(iterator)))
     with pytest.raises(UnsupportedOperation, match=r"call next\(\) on it"):
         strategy.run(compiled(lambda: total(dataset)))

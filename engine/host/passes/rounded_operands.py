@@ -1,7 +1,8 @@
 """Float32 weights rounded to f16 by the products that read them, in place of narrowed copies.
 
-A narrowed copy takes a pass over the weight in each step, when the weight has left the caches. Products that widen what
-they pack can round there as well, with the same bits. For the host only: a chip's products read 16-bit floats.
+A narrowed copy takes a pass over the weight in each step, when the weight has left the caches. Products that widen
+operands while they pack them can also round them there, with the same bits. The pass is only for the host: a chip's
+products read 16-bit floats.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from engine.program.work.offsets import Offsets
 
 NARROWING = (Operation("convert", "f16", ("f32",)),)
 MOST_ROWS = 384
-"""Most rows of A: units of more rows pack B again and again, from twice the bytes."""
+"""Most rows of A: units of more rows would pack B several times, from twice the bytes."""
 LEAST_ELEMENTS = 4096
-"""Elements of a weight from which it is rounded once."""
+"""Least elements of a weight that products round."""
 
 
 def round_operands(program: Program) -> Program:
@@ -43,7 +44,7 @@ def round_operands(program: Program) -> Program:
 
 
 def _narrowed(compute_set: ComputeSet) -> tuple[Buffer, Buffer] | None:
-    """Returns the arrays of a compute set that only rounds all of a float32 array to f16, in order; else None."""
+    """Returns the arrays of a compute set that only rounds a whole float32 array to f16, in order; None for others."""
     work = compute_set.work
     if not isinstance(work, FusedLoop) or compute_set.overwrites or work.record is not None:
         return None
@@ -68,7 +69,7 @@ def _narrowed(compute_set: ComputeSet) -> tuple[Buffer, Buffer] | None:
 
 
 def _readers(rewriter: ProgramRewriter, at: int, wide: Buffer, narrow: Buffer) -> list[int]:
-    """Returns the products that read a narrowed array, if nothing else does, and none after the wide one changes."""
+    """Returns the products that read a narrowed array, if only products do, and before the wide array changes."""
     uses = rewriter.uses
     if narrow.kind != "arena" or narrow.permanent or narrow.carried or uses.escapes(narrow):
         return []

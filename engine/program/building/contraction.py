@@ -23,7 +23,7 @@ from engine.program.work.offsets import Offsets
 
 DEPTHWISE_TYPES = ("f32", "f16", "bf16")
 LEAST_DEPTH = 2
-"""Fewest batches over which lanes run."""
+"""Fewest batches that lanes may compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class ContractionDraft:
     operand_type: str | None = None
     """The element type of A and B; None stands for C's type."""
     useful_multiply_adds: int | None = None
-    """Multiply-adds of the operation, if zeros among the operands add more; None stands for all."""
+    """Multiply-adds of the operation, without those of zeros in the operands; None if there are no such zeros."""
     windowed: bool = False
     """Whether the host copies windows of images for groups of features; a unit then has all batches."""
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether lanes can run over batches, as they have one column each, and are neighbours in all three arrays."""
+        """Whether lanes can compute batches: each has one column, and batches are neighbours in all three arrays."""
         size, batches = self.c.shape.dtype.itemsize, (self.batch_a, self.batch_b, self.batch_c)
         if self.columns != 1 or len(self.batch_a) < LEAST_DEPTH or not len(self.k_a):
             return False
@@ -212,7 +212,7 @@ def _batches_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
 
 
 def _parts(shape: Shape, begins: np.ndarray, inside: np.ndarray, grain: int) -> Partition | None:
-    """Units of `grain` neighbouring slices of an array, if each slice contains all that is read from its start."""
+    """Units of `grain` neighbouring slices of an array, if reads that begin in a slice do not leave it."""
     pitch, rest = divmod(shape.bytes, len(begins))
     if rest or not bool(np.all(begins == np.arange(len(begins)) * pitch)):
         return None

@@ -46,10 +46,10 @@ class HostValue:
             if buffer is not None and seen is not None and self._mark == mark:
                 return buffer
             if buffer is None or seen is not None:
-                # After an update of rows TensorFlow copies each value that it reads, until this operation.
+                # After an update of rows TensorFlow copies each value that it reads. This operation ends that.
                 gen_resource_variable_ops.disable_copy_on_read(self._handle)
                 value = self._see(self._read())
-        copied, self._seen = self._seen, None  # should the buffer refuse it
+        copied, self._seen = self._seen, None  # not seen if the buffer refuses it
         array = np.asarray(value)
         buffer = DeviceBuffer(shape_of(array)) if buffer is None else buffer
         buffer.write(array)

@@ -1,6 +1,4 @@
-"""Runs of sessions with programs: the other users of variables in a run are found once, and variables are moved for
-it.
-"""
+"""Runs of sessions with programs: other users of a run's variables are found once, and variables are moved for them."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ class GraphPrograms:
     """The version of the graph, and its number of operations, in which `in_datasets` was found."""
 
     def variable(self, handle: tf.Tensor, found: Callable[[], Any]) -> GraphVariable:
-        """The variable of a handle, made of `found()` at its first use."""
+        """The variable of a handle; `found()` makes it at its first use."""
         key = _key(handle.op)
         if key not in self.variables:
             self.variables[key] = GraphVariable(found(), handle)
@@ -122,7 +120,7 @@ def reached(roots: Iterable[tf.Operation]) -> Iterator[tf.Operation]:
 
 
 def handle_op(tensor: tf.Tensor) -> tf.Operation | None:
-    """The operation that makes a variable's handle, if need be before PASSES; None for another tensor."""
+    """The operation that makes a variable's handle, before any operations of PASSES; None for other tensors."""
     if tensor.dtype != tf.resource:
         return None
     while tensor.op.type in PASSES:
@@ -174,7 +172,7 @@ def _variables_of(operation: tf.Operation) -> dict[Name, bool]:
 
 
 def _writes_now(operation: tf.Operation) -> bool:
-    """Whether an operation that may write a variable does so itself: it is no data set, and passes no handle on."""
+    """Whether an operation that may write a variable does so itself: data sets and operations of PASSES do not."""
     types = {operation.type, *(node.op for node in _called_nodes(operation))}
     return any(each.startswith(WRITERS) and each not in READS for each in types) and not _makes_dataset(operation)
 

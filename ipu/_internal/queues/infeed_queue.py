@@ -193,7 +193,7 @@ class IPUIterator:
         if not tf.executing_eagerly():
             raise NotImplementedError(
                 "Expected `for _ in tf.range(n): x = next(iterator)`. Received: a for loop over the iterator itself, "
-                "whose end the device does not know. Set the number of elements."
+                "whose end the device does not know. Use the loop above, with n the number of elements to read."
             )
         return self
 
