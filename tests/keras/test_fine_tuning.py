@@ -33,7 +33,7 @@ def with_base(kit: Kit, **arguments: bool) -> Any:
 @both_frameworks
 @pytest.mark.parametrize("arguments", [{}, {"training": False}], ids=["training", "inference"])
 def test_frozen_then_unfrozen(kit: Kit, arguments: dict[str, bool]) -> None:
-    """After freezing and after unfreezing a new step is used."""
+    """A new step is used after freezing, and after unfreezing."""
 
     def program(model: Any) -> Any:
         def fitted() -> Any:
