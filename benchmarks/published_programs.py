@@ -100,7 +100,7 @@ def _residual_loop() -> Any:
     return compile_program(lambda: repeat(10, step, [tf.constant(0, HALF)], infeed))
 
 
-def _perceptron(trains: bool) -> Build:
+def _perceptron(trains: bool, batch: int = 2) -> Build:
     def step(x: tf.Tensor, labels: tf.Tensor) -> Any:
         for number, units in enumerate((32, 64, 64)):
             x = tf.nn.relu(_dense(x, units, f"dense{number}"))
@@ -109,7 +109,7 @@ def _perceptron(trains: bool) -> Build:
         loss = _cross_entropy(x, labels)
         return loss, v1.train.GradientDescentOptimizer(0.01).minimize(loss)
 
-    return lambda: compile_program(step, [v1.placeholder(HALF, (2, 50_176)), v1.placeholder(tf.int32, (2,))])
+    return lambda: compile_program(step, [v1.placeholder(HALF, (batch, 50_176)), v1.placeholder(tf.int32, (batch,))])
 
 
 def _two_convolutions() -> Any:
@@ -147,6 +147,15 @@ def _outlined() -> Any:
         return a
 
     return compile_program(step, [v1.placeholder(tf.float32, (64, 64))])
+
+
+def _triangular_solve(adjoint: bool) -> Build:
+    matrices = [(64, 64)] * 2
+
+    def step(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+        return tf.linalg.triangular_solve(a, b, adjoint=adjoint)
+
+    return lambda: compile_program(step, [v1.placeholder(tf.float32, shape) for shape in matrices])
 
 
 def _row_updates() -> Any:
@@ -249,6 +258,7 @@ PROGRAMS: dict[str, tuple[Build, int | None, bool]] = {
     "ResNet-like, SGD in a loop": (_residual_loop, None, False),
     "perceptron, inference": (_perceptron(False), None, False),
     "perceptron, training": (_perceptron(True), None, False),
+    "perceptron, training, batch 1": (_perceptron(True, 1), None, False),
     "two convolutions of broadcasts": (_two_convolutions, 8, False),
     "embedding and tied product": (_tied_embedding, 8, True),
     "sum with a wide constant": (_wide_constant, 128, True),
@@ -257,6 +267,8 @@ PROGRAMS: dict[str, tuple[Build, int | None, bool]] = {
     "two products": (_two_products, 8, False),
     "tf_rnn1": (_recurrent((_tanh_cell(256),), 5), None, True),
     "tf_lstm1": (_recurrent((_lstm_cell(128, "first"), _lstm_cell(384, "second")), 3), None, True),
+    "triangular solve": (_triangular_solve(False), 4, False),
+    "triangular solve, adjoint": (_triangular_solve(True), 4, False),
     "trivial_multiply": (_trivial_multiply, None, True),
 }
 """The function that builds each program, its number of tiles (None for all), and whether its code is compiled."""

@@ -48,6 +48,7 @@ class Target:
     exchange_start_cycles: int
     sync_cycles: int
     superstep_cycles: int
+    local_superstep_cycles: int
     external_sync_hop_seconds: float
     link_bytes_per_second: float
     neighbour_link_bytes_per_second: float
@@ -78,7 +79,10 @@ class Target:
 
     @property
     def superstep_sync(self) -> int:
-        """Cycles of a superstep of a compiled program beside its exchange and its vertices: sync and control code."""
+        """Cycles of a compiled program's superstep beside its exchange and its vertices: sync and control code.
+
+        A superstep without an exchange takes `local_superstep_cycles` instead, as no tile waits for another.
+        """
         return self.sync_cycles + self.superstep_cycles
 
     def peak_flops(self, element_type: str, partials_type: str = "f32") -> float:

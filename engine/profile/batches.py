@@ -47,7 +47,7 @@ class Batches:
             if tensor.category in (ACTIVATIONS, STREAM_BUFFERS):
                 factor = size / self.size if size and self.has_rows(dimensions_of(tensor)) else 1.0
                 factor *= 0.5 if half and tensor.category == ACTIVATIONS and tensor.shape.startswith(SINGLE) else 1.0
-            elif tensor.category == EXCHANGE_BUFFERS and block.placement.per_tile:
+            elif tensor.category == EXCHANGE_BUFFERS and block.placement.per_tile and block.buffer is None:
                 factor = self._exchanged(self.program.compute_sets[block.first], block.placement.per_tile, size, half)
             blocks.append(replace(block, placement=block.placement.scaled(factor)))
         return blocks

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from engine.emit.nest import Apply
 from engine.profile.library_types import narrowed
+from engine.profile.loop_states import states_in_place
 from engine.profile.mapping import LINEAR, Layout, Spread, layout_of
 from engine.profile.vertices import RANDOM_BITS, inputs_of
 from engine.program.program import Buffer, ComputeSet, Span
@@ -27,13 +28,16 @@ class Layouts:
     """The layout over tiles in which each array was last written; row-major at first.
 
     A variable that a matrix product reads has its home on the tiles chosen by the plan of the first such product, as
-    in Poplar (createMatMulInputRHS, createWeights), and so has its copy in another precision; its gradient is
-    exchanged to these tiles to update it. A table whose rows are looked up first has the layout of look-ups.
+    in Poplar (createMatMulInputRHS, createWeights), and so have its copy in another precision and the state of a loop
+    that stands for it; its gradient is exchanged to these tiles to update it. A table whose rows are looked up first
+    has the layout of look-ups.
     """
 
     def __init__(self, compute_sets: list[ComputeSet]) -> None:
         self._written: dict[Buffer, Layout] = {}
         self._homes: dict[Buffer, ComputeSet] = {}
+        self.arranged: set[Buffer] = set()
+        """Variables, and what stands for them, in the order in which the matrix engine reads them."""
         self._tables: set[Buffer] = set()
         self.random_bits: frozenset[Buffer] = frozenset()
         self.halves = narrowed(compute_sets)
@@ -41,17 +45,18 @@ class Layouts:
         """The number of partial sums of each product that the program splits. A chip's plan splits sums itself."""
         for each in compute_sets:
             self._note_parts(each)
-        casts: dict[Buffer, Buffer] = {}
+        stands: dict[Buffer, Buffer] = states_in_place(compute_sets)
         for compute_set in compute_sets:
+            variables = {span.buffer: stands.get(span.buffer, span.buffer) for span in compute_set.reads}
             if compute_set.work_estimate.lookups:
-                self._tables |= {span.buffer for span in compute_set.reads if span.buffer.kind == "variable"}
+                self._tables |= {b for pair in variables.items() if pair[1].kind == "variable" for b in pair}
             if is_cast(compute_set):
-                casts[compute_set.writes[0].buffer] = compute_set.reads[0].buffer
-            for span in compute_set.reads if compute_set.work_estimate.multiply_adds else ():
-                variable = casts.get(span.buffer, span.buffer)
+                stands[compute_set.writes[0].buffer] = variables[compute_set.reads[0].buffer]
+            for buffer, variable in variables.items() if compute_set.work_estimate.multiply_adds else ():
                 if variable.kind == "variable" and variable not in self._tables:
+                    self.arranged |= {variable, buffer} if _arranges(compute_set) else set()
                     self._homes.setdefault(variable, compute_set)
-                    self._homes.setdefault(span.buffer, compute_set)
+                    self._homes.setdefault(buffer, compute_set)
 
     def is_home(self, buffer: Buffer, compute_set: ComputeSet) -> bool:
         """Whether a compute set is the product whose plan decides on the tiles of a variable."""
@@ -77,7 +82,7 @@ class Layouts:
 
     def updates_home(self, span: Span, compute_set: ComputeSet) -> bool:
         """Whether a span is a gradient that must be exchanged to the tiles of the variable it updates."""
-        updated = {s.buffer.shape.elements for s in compute_set.writes if s.buffer in self._homes}
+        updated = {s.buffer.shape.elements for s in compute_set.writes if s.buffer in self.arranged}
         return span.buffer.kind == "arena" and span.buffer.shape.elements in updated
 
     def moves(self, span: Span, units: int) -> bool:
@@ -105,8 +110,18 @@ class Layouts:
             self._written[span.buffer] = LINEAR if found is None else found
 
 
+def _arranges(compute_set: ComputeSet) -> bool:
+    """Whether a product wants its operands in an order of its own: not that of a matrix and a vector.
+
+    Graphcore's TensorFlow multiplies these element by element (IPUConfig's optimizations.math.dot_strength).
+    """
+    work = compute_set.work
+    size = compute_set.work_estimate.product or (work.size if isinstance(work, Contraction) else None)
+    return size is None or min(size[1:3]) > 1
+
+
 def is_cast(compute_set: ComputeSet) -> bool:
-    """Whether a compute set does nothing but convert a variable to another type."""
+    """Whether a compute set does nothing but convert an array to another type."""
     loop = compute_set.work
     if (
         not isinstance(loop, FusedLoop)
@@ -116,7 +131,7 @@ def is_cast(compute_set: ComputeSet) -> bool:
     ):
         return False
     applied = [node.operation.opcode for node in loop.nest.nodes if isinstance(node, Apply)]
-    return compute_set.reads[0].buffer.kind == "variable" and applied == ["convert"]
+    return applied == ["convert"]
 
 
 def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> int:

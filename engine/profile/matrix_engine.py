@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.profile.vertices import tables
+from engine.profile.vertices import loop_of, tables
 from engine.target import INPUTS_PER_PASS, LOOP_CYCLES, Target
 
 Count = np.ndarray | int
@@ -91,6 +91,14 @@ def vector_cycles(
     """Cycles (int64) of inner products, with one fused multiply-add of a vector per cycle."""
     lanes = target.vector_bytes // item_bytes(element_type)
     return _prologue(target) + groups * np.asarray(rows) * np.asarray(columns) * -(-np.asarray(k) // lanes)
+
+
+def outer_product_cycles(
+    rows: Count, columns: Count, element_type: str, target: Target, groups: Count = 1
+) -> np.ndarray:
+    """Cycles (int64) of sums of one term: a vector times a scalar for each row, without partial sums."""
+    cycles, elements = loop_of("multiply", element_type)
+    return _prologue(target) + groups * np.asarray(rows) * -(-np.asarray(columns) // elements) * cycles
 
 
 def depthwise_cycles(

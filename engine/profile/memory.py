@@ -8,17 +8,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.ir.op_names import layer_of, readable_name
-from engine.profile.categories import EXCHANGE_BUFFERS, STREAM_BUFFERS, categories_of, of_array
+from engine.profile.categories import EXCHANGE_BUFFERS, OPTIMIZER_STATE, STREAM_BUFFERS, categories_of, of_array
 from engine.profile.code import fixed_bytes
 from engine.profile.exchange import Layouts
 from engine.profile.liveness import LiveRange, LiveTensor, TileMemory, tile_memory
 from engine.profile.lives import Lives, lives_on_chip
+from engine.profile.loading import loading
+from engine.profile.loop_states import states_in_place
 from engine.profile.mapping import Placer, TileMapping
 from engine.profile.names import buffer_names, layer_in, layers_of_variables
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
 from engine.profile.placed_work import PlacedWork, placed_work
 from engine.profile.recomputation import recomputation
-from engine.profile.remote import RemoteMemory, offloaded_buffers, remote_memory, states_in_place, stretches, uses_of
+from engine.profile.remote import RemoteMemory, offloaded_buffers, remote_memory, stretches, uses_of
 from engine.profile.superstep_cost import SuperstepCost
 from engine.program.program import Buffer, Program
 from engine.target import Target
@@ -113,7 +115,7 @@ class _MemoryEstimator:
         self.program, self.supersteps, self.target = program, supersteps, target
         self.layouts, self.assumptions = layouts, assumptions
         self.lives = lives_on_chip(program)
-        self.in_place = states_in_place(program)
+        self.in_place = states_in_place(program.compute_sets)
         self.names = _names(program, self.lives)
         self.layers = layers_of_variables(program)
         self.categories = categories_of(program, self.names) | {b: STREAM_BUFFERS for b in self.lives.rows}
@@ -144,12 +146,24 @@ class _MemoryEstimator:
                 self._block(name, layer_of(compute_set.op_name), "", LiveRange(where, at, at, EXCHANGE_BUFFERS))
         with_code, stacks = self.assumptions.code_bytes, self.assumptions.stack_bytes
         fixed = fixed_bytes(self.program.compute_sets, self.supersteps, positions, self.target, with_code, stacks)
+        self._load(fixed)
         again = self._recompute(fixed)
         tiles = tile_memory(self.blocks, fixed, self.last + 1)
         memory = self._memory(always, fixed, tiles)
         remote = remote_memory(self.program, self.offloaded, self.assumptions, self.in_place)
         work = placed_work(self.program, self.supersteps, positions, self.blocks)
         return MemoryEstimate(memory, tiles, tuple(self.tensors), remote, self.streams_fit, again, work)
+
+    def _load(self, fixed: dict[str, np.ndarray]) -> None:
+        """Add the buffers through which variables in the layout of a product, and their slots, come from the host."""
+        if self.assumptions.rearranged_on_host:
+            return
+        shapes = {buffer.shape for buffer in self.layouts.arranged}
+        arranged = {buffer for buffer in self.program.variables.values() if buffer.shape in shapes}
+        for block in loading(self.blocks, arranged, fixed, self.target):
+            assert block.buffer is not None
+            name = self.names.get(block.buffer, block.buffer.name)
+            self._block(f"{name} as it comes from the host", layer_in(name, self.layers), "", block)
 
     def _recompute(self, fixed: dict[str, np.ndarray]) -> frozenset[int]:
         """Drop activations that the options let a chip recompute; return the compute sets that run twice."""
@@ -162,12 +176,16 @@ class _MemoryEstimator:
         return found.again
 
     def _homes(self) -> dict[Buffer, int]:
-        """Number of tiles of each variable in the plan of the first product that reads it."""
+        """Number of tiles of each variable in the plan of the first product that reads it; slots are beside theirs."""
         found: dict[Buffer, int] = {}
         for compute_set, step in zip(self.program.compute_sets, self.supersteps, strict=True):
             for span in compute_set.reads:
                 if self.layouts.is_home(span.buffer, compute_set):
-                    found[span.buffer] = step.tiles
+                    found[self.in_place.get(span.buffer, span.buffer)] = step.tiles
+        shapes = {buffer.shape: tiles for buffer, tiles in found.items()}
+        for buffer, category in self.categories.items():
+            if category == OPTIMIZER_STATE and buffer.kind == "variable" and buffer.shape in shapes:
+                found.setdefault(buffer, shapes[buffer.shape])
         return found
 
     def _arrays_of_the_step(self, placed: Set[Buffer]) -> list[TileMapping]:

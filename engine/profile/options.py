@@ -56,6 +56,7 @@ class Assumptions:
         state_interval: number of iterations, of the loop around an optimizer, for each of its updates.
         optimizations: what the compiler merges, and the IPUs of shards.
         recomputes: whether to estimate a step that keeps its activations as if allow_recompute were set.
+        rearranged_on_host: whether variables come from the host in the order that their products read.
 
     Raises:
         ConfigurationError: a proportion that is not above 0, an unknown type, or an invalid number of I/O tiles.
@@ -79,6 +80,7 @@ class Assumptions:
     state_interval: int = 1
     optimizations: EstimatedOptimizations = NO_OPTIMIZATIONS
     recomputes: bool = False
+    rearranged_on_host: bool = False
 
     def __post_init__(self) -> None:
         given = (self.available_memory_proportion, self.convolution_memory_proportion, self.slice_memory_proportion)

@@ -20,6 +20,7 @@ from engine.profile.matrix_engine import (
     amp_cycles,
     depthwise_cycles,
     item_bytes,
+    outer_product_cycles,
     reduce_cycles,
     vector_cycles,
 )
@@ -29,6 +30,8 @@ from engine.target import Target
 
 MOST_HALVINGS = 10
 """Number of times that a problem may be halved into parts that run in sequence."""
+OUTER_PRODUCT, VECTORS = "outer product", "vectors"
+"""Vertices without the matrix engine, which read operands in the order of the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +183,15 @@ def _ways_of(
         before = rearrangement(undivided, vertex.moved, cuts.tiles, target, vertex.folded)
         bytes_a, bytes_b = received(convolution, block, cuts, vertex.folded)
         exchange = _transfer(bytes_a, bytes_b, cuts, target) + np.where(split, _cycles_of(summed, target), 0)
-        whole = (vertex.cycles + after) * passes + before.compute
+        added_up = np.zeros_like(after) if vertex.method == OUTER_PRODUCT else after
+        whole = (vertex.cycles + added_up) * passes + before.compute
         exchanged, synced = exchange * passes + before.exchange, sync * passes + before.sync
         whole = np.maximum(whole, fewest - exchanged - synced)
         # An exchange is part of the superstep that needs it: rearranged arrays stay until the vertices have run. They
         # are freed, with all that the vertices read, before partial sums are added.
         came, added = bytes_a + bytes_b, np.where(split, summed, 0)
-        holding = np.maximum(held + before.kept, np.maximum(before.bytes, held + added) - came)
+        partials = np.zeros_like(held) if vertex.method == OUTER_PRODUCT else held
+        holding = np.maximum(partials + before.kept, np.maximum(before.bytes, partials + added) - came)
         found.append(_Ways(vertex.method, whole, exchanged, synced, came, holding, cuts))
     return found
 
@@ -224,9 +229,12 @@ def _vertices(convolution: PlannedConvolution, block: TileShares, target: Target
         if all(size.taps[d] == 1 for d in kept):
             swapped = engine_cycles(block.outputs, rows, features)
             found.append(_Vertex("matrix engine, operands swapped", swapped, exchanged, folded))
+    if convolution.k == 1:
+        plain = outer_product_cycles(rows, block.outputs, kind, target, block.groups)
+        found.append(_Vertex(OUTER_PRODUCT, plain, ""))
     if min(convolution.rows, size.outputs) == 1:
         plain = vector_cycles(rows, block.outputs, k, kind, target, block.groups)
-        found.append(_Vertex("vectors", plain, transposed))
+        found.append(_Vertex(VECTORS, plain, transposed))
     if size.groups > 1:
         last = block.taps[-1] if block.taps else np.ones_like(rows)
         rest = product(block.taps[:-1], like=rows)

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.profile.categories import OPTIMIZER_STATE
+from engine.profile.loop_states import copied
 from engine.profile.loops import runs_of
 from engine.profile.names import ACCUMULATOR
 from engine.profile.options import GRADIENT_ACCUMULATORS, OPTIMIZER_STATE_VARIABLES, Assumptions
-from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.program import Buffer, Program
 from engine.target import Target
 
 
@@ -101,19 +102,3 @@ def stretches(uses: Sequence[int]) -> list[tuple[int, int]]:
         else:
             found.append((at, at))
     return found
-
-
-def states_in_place(program: Program) -> dict[Buffer, Buffer]:
-    """The arrays that are copied from a variable and at last back into it, each with that variable."""
-    copies = [pair for each in program.compute_sets if (pair := copied(each)) is not None]
-    back = {source: target for source, target in copies if target.kind == "variable"}
-    return {target: source for source, target in copies if back.get(target) is source and target.kind == "arena"}
-
-
-def copied(compute_set: ComputeSet) -> tuple[Buffer, Buffer] | None:
-    """Source and destination of a compute set that only copies an array; None for all others."""
-    work_estimate, spans = compute_set.work_estimate, (compute_set.reads, compute_set.writes)
-    if set(work_estimate.elements) - {"copy"} or work_estimate.multiply_adds or any(len(each) != 1 for each in spans):
-        return None
-    source, target = compute_set.reads[0].buffer, compute_set.writes[0].buffer
-    return (source, target) if source.shape == target.shape and source is not target else None

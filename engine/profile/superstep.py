@@ -64,7 +64,9 @@ def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> 
         compute += smaller_cycles(work.smaller, target)
     exchange = exchange_cycles(received, target)
     plan = plan_reduction(*_partial_results(compute_set, run), target)
-    syncs = target.superstep_sync * (1 + plan.stages)
+    # Tiles that read only what they have go on without a sync.
+    first = target.superstep_sync if exchange else target.local_superstep_cycles
+    syncs = first + plan.stages * target.superstep_sync
     return SuperstepCost(compute + plan.compute, exchange + plan.exchange, syncs, run.tiles, received, received)
 
 

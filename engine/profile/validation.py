@@ -122,7 +122,7 @@ def _program(row: dict[str, Any]) -> list[dict[str, Any]]:
             "kind": "model",
             "published": published,
             "unit": "cycles" if figure == "cycles" else "bytes",
-            "fitted": row["fitted"],
+            "fitted": row["fitted"] if isinstance(row["fitted"], bool) else figure in row["fitted"],
             "source": row["source"],
             "caveat": row.get("caveat", ""),
             "subject": ("program", row["name"], figure),

@@ -55,6 +55,12 @@ def products() -> Program:
 
 
 @cache
+def weights() -> Program:
+    """A product of a few rows with many weights."""
+    return product(2, 8192, 512, role="variable")
+
+
+@cache
 def sums() -> Program:
     """The sums of rows of two feeds."""
     b = Builder("sums")
@@ -184,6 +190,7 @@ CASES: dict[str, Case] = {
     "matmuls.poplar_options": Case({"partialsType": "half"}, half, cycles, "<"),
     "convolutions.poplar_options": Case({"availableMemoryProportion": "0.01"}, convolution, cycles, ">"),
     "slices.poplar_options": Case({"availableMemoryProportion": 0.01}, look_up, cycles, ">"),
+    "experimental.always_rearrange_copies_on_the_host": Case(True, weights, peak, "<"),
     "io_tiles.num_io_tiles": Case(192, large_feed, cycles, ">"),
     "io_tiles.place_ops_on_io_tiles": Case(True, large_feed, seconds, "<", (("io_tiles.num_io_tiles", 32),)),
     "io_tiles.available_memory_proportion": Case(0.1, large_feed, seconds, ">", OVERLAPPED),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice, product
 from math import prod
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from engine.profile.superstep import superstep
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise
 from tests.profile.programs import product as matrix_product
+from tests.program.loop_parts import below, loop, next_count
 
 MK2 = target("ipu2")
 
@@ -77,3 +79,33 @@ def test_a_weights_copy_in_half_is_on_the_tiles_of_the_weight() -> None:
         (made,) = [each for each in program.compute_sets if each.work_estimate.multiply_adds]
         costs.append(superstep(made, layouts, MK2).exchange)
     assert costs[1] < costs[0]
+
+
+def test_a_loops_state_that_stands_for_weights_is_on_their_tiles() -> None:
+    costs = []
+    for role in ("feed", "variable"):
+        b = Builder("training")
+        x, w = b.parameter("f32", (16, 512)), b.parameter("f32", (512, 512))
+        _, _, trained = loop(
+            *(b, [b.constant(0, "s32"), x, w], below(3)),
+            lambda s, e: [
+                next_count(s, e[0]),
+                e[1],
+                s.add(e[2], s.broadcast(s.reduce(s.dot(e[1], e[2]), s.constant(0.0, "f32"), (0,)), (512, 512), (1,))),
+            ],
+        )
+        module = b.module(b.tuple(trained), aliases={1: 0} if role == "variable" else {})
+        program = build_program(module, ["feed", role], {})
+        layouts = Layouts(program.compute_sets)
+        (made,) = [each for each in program.compute_sets if each.work_estimate.multiply_adds]
+        costs.append(superstep(made, layouts, MK2).exchange)
+    assert costs[1] < costs[0]
+
+
+@pytest.mark.parametrize(("rows", "arranged"), [(1, False), (2, True)])
+def test_a_matrix_times_a_vector_is_read_in_the_programs_order(rows: int, arranged: bool) -> None:
+    program = matrix_product(rows, 512, 512, role="variable")
+    layouts = Layouts(program.compute_sets)
+    assert bool(layouts.arranged) is arranged
+    (variable,) = program.variables.values()
+    assert any(layouts.is_home(variable, each) for each in program.compute_sets)

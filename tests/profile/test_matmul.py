@@ -57,7 +57,8 @@ def cheapest(product: Product, tiles: int) -> int:
                         # The groups may also be in the lanes.
                         lanes = 2 if kind == "f32" else 4
                         cycles = min(cycles, 11 + 6 * 29 + rows * columns * k * math.ceil(groups / lanes))
-                    cycles += _moved(groups * rows * k * item, groups * columns * k * item, a, b) + SYNC
+                    moved = _moved(groups * rows * k * item, groups * columns * k * item, a, b) + SYNC
+                    cycles += moved
                     outputs = groups * rows * columns
                     if c > 1:
                         share = math.ceil(outputs / c)
@@ -65,6 +66,10 @@ def cheapest(product: Product, tiles: int) -> int:
                         cycles += math.ceil(outputs * (c - 1) // c * 4 / 4) + 100 + SYNC
                     elif kind == "f16":
                         cycles += outputs * 4 // 8
+                    if product.k == 1:
+                        # A vector times a scalar for each row, at 3 cycles for 8 bytes.
+                        vectors = groups * rows * math.ceil(columns * item / 8)
+                        cycles = min(cycles, 11 + 6 * 29 + 3 * vectors + moved)
                     best = cycles if best is None else min(best, cycles)
     assert best is not None
     return best
@@ -89,6 +94,12 @@ def _moved(bytes_a: int, bytes_b: int, a: int, b: int) -> int:
 def test_the_plan_is_the_cheapest(rows: int, k: int, columns: int, element_type: str, batches: int) -> None:
     product = plain(rows, k, columns, element_type, batches)
     assert plan_product(product, replace(MK2, tiles=8), UNBOUNDED).cycles == cheapest(product, 8)
+
+
+def test_sums_of_one_term_have_no_partial_sums() -> None:
+    plan = plan_product(plain(50_000, 1, 32, "f16"), MK2)
+    assert plan.method == "outer product"
+    assert plan.temporary_bytes == plan.received_bytes < 50_000 * 32 * 2 / MK2.tiles
 
 
 @settings(max_examples=examples(25))

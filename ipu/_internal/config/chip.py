@@ -48,6 +48,7 @@ def configured_assumptions() -> Assumptions:
         stack_bytes=stack_bytes(),
         code_bytes=settings.ipu_model.compile_ipu_code or not on_ipu_model(),
         optimizations=configured_optimizations(),
+        rearranged_on_host=system.config.experimental.always_rearrange_copies_on_the_host,
     )
 
 

@@ -73,8 +73,8 @@ EFFECTS: Mapping[str, Effect] = {
     "device_connection.enable_remote_buffers": cost(
         "without it nothing is offloaded, unless device_connection.type is ALWAYS"
     ),
-    "experimental.always_rearrange_copies_on_the_host": none(
-        "the host is the device: streamed data have one layout, and the cost report counts no rearrangement"
+    "experimental.always_rearrange_copies_on_the_host": cost(
+        "without it, the tiles hold buffers to rearrange the variables that come from the host"
     ),
     "experimental.enable_remote_buffer_embedding": none(
         "all replicas share the one table of a HostEmbedding in the host's memory"
