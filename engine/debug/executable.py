@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
 from engine.debug.aside import Aside
 from engine.debug.control_flow import Follower
+from engine.debug.findings import title
 from engine.debug.host import HostSide
 from engine.debug.memory import TileHomes
 from engine.debug.record import DebugRecord
 from engine.debug.span_elements import SpanTable
 from engine.debug.stepping import Stepper
-from engine.debug.tables import Tables
 from engine.debug.tile import touched
-from engine.errors import ConfigurationError
-from engine.program.program import Buffer, Program
+from engine.errors import ConfigurationError, DebugError
+from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.work.base import Encoded
 from engine.runtime.brief_call import BriefCall
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.checked import CheckedExecutable
@@ -26,6 +28,31 @@ from engine.runtime.feeds import RowFeed
 from engine.runtime.observer import Observer
 from engine.runtime.rings import AnyRing
 from engine.runtime.time_limit import TimeLimit
+
+
+class Tables:
+    """Checksums of the tables of some compute sets, to which their encoded blocks point."""
+
+    def __init__(self, compute_sets: Sequence[ComputeSet], blocks: Sequence[Encoded]) -> None:
+        pairs = zip(compute_sets, blocks, strict=True)
+        self._held = [(each, block, _sum(block)) for each, block in pairs if block.tables]
+
+    def check(self) -> None:
+        """Raises DebugError if a table has changed since construction."""
+        for compute_set, block, before in self._held:
+            if _sum(block) != before:
+                raise DebugError(
+                    f"Expected the tables of {title(compute_set)} to stay as they are. Received: a write into one. "
+                    f"Look for a wrong address in its parameters, or in those of a compute set beside it."
+                )
+
+
+def _sum(block: Encoded) -> int:
+    found = 0
+    for _, table in block.tables:
+        found = zlib.crc32(np.ascontiguousarray(table).view(np.uint8).reshape(-1).data, found)
+    return found
+
 
 Progress = Callable[[str, int, int], None]
 TILES = 4

@@ -8,8 +8,10 @@ from typing import Literal
 
 import numpy as np
 
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import codelet
+from engine.codelets.language.memory import call4, floating_point_state, flush_to_zero, set_floating_point_state
 from engine.debug.aside import Aside
-from engine.debug.calls import call_as_worker
 from engine.debug.cells import cell_type
 from engine.debug.poison import Poison, poison_bytes
 from engine.ir.shape import Shape
@@ -17,6 +19,16 @@ from engine.machine_code.abi import Scratch
 from engine.program.program import Buffer, ComputeSet
 from engine.program.work.base import Encoded
 from engine.runtime.buffers import aligned_zeros
+
+
+@codelet
+def call_as_worker(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Parameters: the addresses of a codelet and of its parameters."""
+    floating_point = floating_point_state()
+    set_floating_point_state(flush_to_zero(floating_point))
+    call4(word(parameters, 0), word(parameters, 1), lo, hi, scratch)
+    set_floating_point_state(floating_point)
+
 
 GUARD = 1024
 """Bytes on either side of each buffer that no codelet may change."""

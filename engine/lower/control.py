@@ -8,21 +8,144 @@ elide_copies drops the copies it can); an element that the body passes on unchan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from math import prod
 
-from engine.ir import Computation, Instruction
-from engine.lower.branches import branch_results
+from engine.ir import Computation, Instruction, Shape
+from engine.ir.attributes import ROWS_OF_AN_ITERATION
+from engine.ir.opcodes import AFFINE, CONTROL_FLOW, TUPLES
+from engine.ir.work import NO_ARRAYS, work_of
 from engine.lower.context import DEFERRED, Context, Iteration, Value, lowering
 from engine.lower.known_iterations import per_iteration
-from engine.lower.rows import rows_of
-from engine.lower.state import initial_state, leaves
+from engine.lower.state import initial_state, leaves, like
 from engine.lower.transposed_weights import iteration_weights
 from engine.machine_code.abi import COUNTERS
+from engine.passes.loops.view import element_read
 from engine.passes.update_order import readers_first
+from engine.program.building.builder import RowBlocks
 from engine.program.building.copies import copy_buffer
 from engine.program.program import Buffer, PerIteration, Region
 from engine.program.work.copy import Purpose
+
+MOST_UNITS = 16
+"""Most units of a loop's rows, which each worker keeps from iteration to iteration."""
+LEAST_GRAIN = 4
+"""Fewest rows of a unit, where there are at least twice as many."""
+LEAST_WORK = 1 << 14
+"""Elements and multiply-adds of an iteration below which one worker runs it: others would start late."""
+
+
+def rows_of(loop: Instruction) -> RowBlocks | None:
+    """The rows of an iteration: those that the loop names, or else those that most arrays have.
+
+    None for little work, and where iterations update weights: these are whole steps, each of which reads all weights.
+
+    Branches of an iteration are partitioned along its rows, too.
+    """
+    named = loop.get(ROWS_OF_AN_ITERATION)
+    if named is not None:
+        return _cut(named)
+    body = loop.called[0]
+    instructions = [*body.instructions, *_in_branches(body)]
+    arrays = [
+        shape
+        for instruction in instructions
+        if instruction.opcode not in NO_ARRAYS
+        for shape in instruction.tuple_shapes
+        if isinstance(shape, Shape) and shape.elements > 1
+    ]
+    if _updates_weights(body) or sum(work_of(instruction) for instruction in instructions) < LEAST_WORK or not arrays:
+        return None
+    firsts = Counter(next(size for size in shape.dimensions if size != 1) for shape in arrays)
+    extent, _ = max(firsts.items(), key=lambda pair: (pair[1], pair[0]))
+    return _cut(extent)
+
+
+def _updates_weights(body: Computation) -> bool:
+    """Whether the second operand of a dot is an element of the state that the body changes."""
+    for dot in body.instructions:
+        if dot.opcode == "dot" and body.root.opcode == "tuple":
+            weight = dot.operands[1]
+            while weight.opcode in AFFINE:
+                weight = weight.operands[0]
+            number = element_read(weight)
+            if number is not None and element_read(body.root.operands[number]) != number:
+                return True
+    return False
+
+
+def _cut(extent: int) -> RowBlocks:
+    return RowBlocks(extent, max(-(-extent // MOST_UNITS), min(LEAST_GRAIN, -(-extent // 2))))
+
+
+def _in_branches(body: Computation) -> Iterator[Instruction]:
+    for instruction in body.instructions:
+        if instruction.opcode == "conditional":
+            for branch in instruction.called:
+                yield from branch.instructions
+
+
+PASSES_ON = AFFINE | TUPLES | CONTROL_FLOW
+"""Opcodes that may pass on an operand's memory, or read it only on demand."""
+
+
+def branch_results(context: Context, instruction: Instruction, argument: Value) -> Value:
+    """The buffers of a conditional's result, given the value of the first branch's argument.
+
+    An element that one branch passes on shares the argument element's memory, if that is state of the loop around it
+    and no instruction reads it after the conditional.
+    """
+    results = like(context, instruction.name, instruction.shape)
+    body = context.loop_body
+    operand = instruction.operands[1]
+    if body is None or operand is not instruction.operands[2] or operand.opcode != "tuple":
+        return results
+    users = body.users()
+    if instruction not in users or users[operand] != [instruction]:
+        return results
+    assert isinstance(results, tuple) and isinstance(argument, tuple)
+    positions, taken = list(results), set[int]()
+    for branch in instruction.called:
+        for number, forwarded in _forwarded(branch):
+            element = operand.operands[forwarded]
+            if (
+                forwarded not in taken
+                and positions[number] is results[number]
+                and _is_free(element, instruction, body, users)
+            ):
+                taken.add(forwarded)
+                positions[number] = argument[forwarded]
+    return tuple(positions)
+
+
+def _forwarded(branch: Computation) -> list[tuple[int, int]]:
+    """Indices, in result and in argument, of the result's elements that are elements of the argument."""
+    results = branch.root.operands if branch.root.opcode == "tuple" else ()
+    found = enumerate(map(element_read, results))
+    return [(number, element) for number, element in found if element is not None]
+
+
+def _is_free(
+    element: Instruction, conditional: Instruction, body: Computation, users: dict[Instruction, list[Instruction]]
+) -> bool:
+    """Whether a value is the loop's own memory, from its state or a conditional, and not read after the conditional."""
+    if element.opcode != "get-tuple-element" or element.operands[0].opcode not in ("parameter", "conditional"):
+        return False
+    source, number, reader = element.operands[0], element["tuple_index"], conditional.operands[1]
+    others = [u for u in users[source] if u is not element and u.get("tuple_index", number) == number]
+    if others or reader not in users[element] or reader.operands.count(element) != 1:
+        return False
+    order = {each: position for position, each in enumerate(body.instructions)}
+    pending = [user for user in users[element] if user is not reader]
+    while pending:
+        user = pending.pop()
+        if order[user] > order[conditional] or user is body.root:
+            return False
+        if user.opcode in PASSES_ON and user is not conditional:
+            pending += users[user]
+    return True
+
 
 LONG = 10**9
 """Elements and multiply-adds, about a second's work, from which on a call cannot wait for the end of a loop."""

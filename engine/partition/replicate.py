@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.errors import ConfigurationError
-from engine.ir import Instruction, Module
+from engine.errors import ConfigurationError, StepCountError
+from engine.ir import Computation, Instruction, Module
 from engine.ir.builder import Builder
-from engine.partition.accumulation_iterations import without_accumulation_iterations
+from engine.ir.device_operations import ACCUMULATION_ITERATION, config_of, target_of
+from engine.ir.trip_counts import TripCounts
 from engine.partition.collectives import stacked, unstacked
 from engine.partition.process_order import in_one_order
 from engine.partition.processes import Processes
@@ -15,11 +16,60 @@ from engine.partition.replica_copies import Held, ReplicaCopies, Value
 from engine.partition.replicas import Replicated
 from engine.partition.uniformity import Differing, Uniformity
 from engine.passes.common_subexpressions import common_subexpressions
+from engine.passes.constant_folding import constant_folding
 from engine.passes.dead_code import dead_code
 from engine.passes.inline_calls import inline_calls
 from engine.passes.loops.rebuilding import with_own_names
+from engine.passes.rewriting import rewrite
 from engine.passes.run_passes import Pass, run_passes
+from engine.passes.simplify_arithmetic import simplify_arithmetic
 from engine.passes.simplify_shapes import simplify_shapes
+
+
+def without_accumulation_iterations(module: Module) -> Module:
+    """The module without marks.
+
+    Raises StepCountError for gradients that are accumulated outside of a loop, or in one whose number of iterations
+    is known and not a multiple of the number of batches in an update.
+    """
+    found = [i for c in module.computations() for i in c.instructions if _is_mark(i)]
+    if not found:
+        return module
+    # TensorFlow's conditions are recognised only once simplified.
+    plain = run_passes(module, (inline_calls, constant_folding, simplify_arithmetic))
+    _check(plain.entry, None, TripCounts(plain), set())
+    return rewrite(module, lambda _, each: each.operands[0] if _is_mark(each) else None)
+
+
+def _is_mark(instruction: Instruction) -> bool:
+    return target_of(instruction) == ACCUMULATION_ITERATION
+
+
+def _check(computation: Computation, loop: Instruction | None, counts: TripCounts, seen: set[Computation]) -> None:
+    """Checks the marks of a computation that runs in each iteration of `loop`, or outside of all loops."""
+    for instruction in computation.instructions:
+        if _is_mark(instruction):
+            batches = config_of(instruction)["num_mini_batches"]
+            if loop is None:
+                raise StepCountError(
+                    f"Expected gradient accumulation inside a training loop. Received: gradients of {batches} mini "
+                    f"batches that are accumulated outside of any loop. Put the step into ipu.loops.repeat or a "
+                    f"`for _ in tf.range(n)` in the tf.function."
+                )
+            iterations = counts.iterations(loop)
+            if iterations is not None and iterations % batches:
+                nearest = max(1, round(iterations / batches)) * batches
+                raise StepCountError(
+                    f"Expected a number of iterations that is a multiple of the number of mini batches. Received: "
+                    f"Detected a gradient accumulation operation with {batches} number of mini batches inside a loop "
+                    f"with {iterations} iterations. Nearest: {nearest} iterations."
+                )
+        for called in instruction.called:
+            inside = instruction if instruction.opcode == "while" else loop
+            if called not in seen:
+                seen.add(called)
+                _check(called, inside, counts, seen)
+
 
 BEFORE: tuple[Pass, ...] = (without_accumulation_iterations, inline_calls, dead_code)
 AFTER: tuple[Pass, ...] = (inline_calls, common_subexpressions, simplify_shapes, dead_code)

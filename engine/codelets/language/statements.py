@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import inspect
 import operator
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
 
 from engine.codelets.language.expressions import BINARY, Expressions
-from engine.codelets.language.syntax import definition, outer_names
 from engine.codelets.language.translation import Translation, Written, is_plain
 from engine.codelets.language.values import (
     NOTHING,
@@ -27,6 +30,42 @@ from engine.codelets.language.values import (
     types_of,
 )
 from engine.errors import InternalError
+
+
+def definition(function: Callable[..., Any]) -> ast.FunctionDef:
+    """The statement that defines a function. Raises InternalError without its source."""
+    code = function.__code__
+    try:
+        return _definitions(inspect.getfile(function))[code.co_name, code.co_firstlineno]
+    except (OSError, KeyError):
+        raise InternalError(
+            f"Expected a codelet whose source is in a file. Received: {code.co_name} of {code.co_filename}."
+        ) from None
+
+
+@cache
+def _definitions(file: str) -> dict[tuple[str, int], ast.FunctionDef]:
+    """The functions in a file, by name and first line, which is the line of the first decorator."""
+    tree = ast.parse(Path(file).read_bytes())
+    return {
+        (node.name, min([node.lineno, *(each.lineno for each in node.decorator_list)])): node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+def outer_names(function: Callable[..., Any]) -> dict[str, Any]:
+    """Values of the closure, the globals and the built-in functions that a function names."""
+    code = function.__code__
+    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    found = {name: cell.cell_contents for name, cell in cells.items()}
+    for name in code.co_names:
+        if name in function.__globals__:
+            found[name] = function.__globals__[name]
+        elif hasattr(builtins, name):
+            found.setdefault(name, getattr(builtins, name))
+    return found
+
 
 RESULTS = {"int": types.int64, "bool": types.boolean, "None": NOTHING}
 """Forms of results by annotation; without one the first result decides."""
