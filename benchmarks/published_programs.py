@@ -1,4 +1,4 @@
-"""Programs whose cycles or bytes Graphcore's own TensorFlow tests expect of the IPU Model, as those tests build them.
+"""Programs of Graphcore's own TensorFlow tests, which state the cycles or bytes that they expect of the IPU Model.
 
 Each program is compiled and estimated, and nothing runs. `PROGRAMS` has them by the names of their rows in
 engine/data/measurements.toml.

@@ -33,7 +33,7 @@ MODES = {"fit": "train", "evaluate": "test", "predict": "predict"}
 
 @dataclass
 class MethodRun:
-    """One call of a method of MODES; `opened` says whether its own data have been opened; validation data follow later.
+    """One call of a method of MODES; `opened` says whether its own data have been opened, not its validation data.
 
     `observed` says whether code of the program runs between its steps: callbacks, or Python that gives validation data.
     `passes` are those over the data of a fit, if tf.data orders them.
@@ -107,7 +107,7 @@ def arrays_may_change() -> bool:
 
 
 def closed_after(reader: ReadAhead) -> ReadAhead:
-    """The reader of data, which reads no more when the run under way ends: it may do so before its last epoch."""
+    """The given reader. It stops reading when the run under way ends, which may be before its last epoch."""
     if _run.value is not None:
         _run.value.readers.append(reader)
     return reader

@@ -1,7 +1,7 @@
 """Vertices of the user's own: a custom call with the code of one vertex, and the slices that each vertex gets.
 
 Arrays that are split have their first `lead` dimensions joined into rows, `grain` of which are a vertex's slice; an
-element-wise vertex has all dimensions joined. The sizes alone decide, so results are the same on any number of threads.
+element-wise vertex has all dimensions joined. Slices depend on sizes alone, so any number of threads has equal results.
 """
 
 from __future__ import annotations

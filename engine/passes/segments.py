@@ -63,7 +63,7 @@ class Segments:
 
 
 def segments_of(computation: Computation, updated: Set[Instruction]) -> Segments:
-    """The segments of a step; without values for computations that have no backward pass, or nothing to gain.
+    """The segments of a step. They are empty if there is no backward pass, or nothing to gain.
 
     Parameters in `updated` may be overwritten, and are read without a barrier.
     """

@@ -1,7 +1,7 @@
-"""The executions of an epoch of Keras 3 where a program has not said how many steps one of them takes.
+"""The executions of an epoch of Keras 3, if `ipu.accelerate` chose the number of steps of an execution.
 
-Keras makes whole executions, though an epoch of `steps_per_epoch` steps, or the validation data, may need fewer: with a
-`steps_per_execution` that the program has not set, an epoch would have other steps than the program asks for.
+Keras itself runs only whole executions. So an epoch of `steps_per_epoch` steps, or a pass over validation data, would
+have more steps than the program asks for, because of a `steps_per_execution` that the program did not set.
 """
 
 from __future__ import annotations

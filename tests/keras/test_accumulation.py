@@ -66,7 +66,7 @@ def check(kit: Kit, name: str, steps: int, replicas: int, reduction: str, make: 
     loop = Loop(shared, make(kit, name, **OPTIMIZERS[name]), steps, replicas, reduction)
     model = ipu_twin(kit, plain, make(kit, name, **OPTIMIZERS[name]), steps_per_execution=steps * UPDATES)
     model.set_gradient_accumulation_options(steps, reduction)
-    if name == "Nadam" and not kit.is_keras3:  # as the loop's: it counts traces, and a step that builds it has two
+    if name == "Nadam" and not kit.is_keras3:  # built like the loop's: it counts traces, and a step that builds has two
         model.optimizer.build(model.trainable_variables)
     for _ in range(2):
         loop.run(batches_of(x, y, BATCH))

@@ -1,4 +1,4 @@
-"""convolution with few output features: whole groups of positions, and products added where they overlap."""
+"""Convolutions with few output features: whole groups of positions, and products added where they overlap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def random_orders(rng: np.random.Generator, rank: int) -> list[list[int]] | None
 
 
 def kind_of(seed: int, floats: int) -> str:
-    """float32 for the first seeds, and one of the halves for all others."""
+    """float32 for the first seeds, and a 16-bit float for all others."""
     return "f32" if seed < floats else ("f16", "bf16")[seed % 2]
 
 

@@ -16,7 +16,7 @@ from engine.codelets.language.switched import internal_function, switched
 from engine.machine_code.llvm import ir
 
 AHEAD = 2
-"""Vectors of channels from those that are read to those that are prefetched."""
+"""The number of vectors by which the channels that are prefetched are ahead of those that are read."""
 
 
 class Windows(Record):
@@ -60,7 +60,7 @@ def ahead_of(channels: int, at: int, step: int, row: int, rows: int) -> int:
 def spreading(group: FeatureGroup) -> Any:
     """`move(1, source, pitch, ahead, target, plane, count, lanes)` fills `count` columns of planes `plane` bytes apart.
 
-    Columns of the image are `pitch` bytes apart; `lanes` outputs count. Memory `ahead` bytes after them is prefetched.
+    Columns of the image are `pitch` bytes apart. Only `lanes` outputs exist. Memory `ahead` bytes later is prefetched.
     `move(0, ...)` stores zeros to `count` columns of the first plane.
     """
 
@@ -98,7 +98,7 @@ def _masks(builder: ir.IRBuilder, group: FeatureGroup, lanes: ir.Value) -> list[
 
 
 def spread(builder: ir.IRBuilder, vectors: list[ir.Value], group: FeatureGroup, number: int) -> ir.Value:
-    """Makes a plane, which has input `number` of the group of output l in lane l."""
+    """Makes a plane: its lane l holds input `number` of the group to which output l belongs."""
     wanted = [group.before(lane - lane % group.outputs) + number for lane in range(LANES)]
     if wanted == list(range(LANES)):
         return vectors[0]

@@ -22,15 +22,15 @@ LANES = lanes()
 TAU, BETA = 0, 1
 NUMBERS = 8
 HUGE, TINY, STEP = 1e20, 1e-20, 2.0**60
-"""Matrices whose largest element is not between TINY and HUGE are scaled by powers of STEP, as products, of float32
-too, might overflow or vanish. The power for the least float64 is finite."""
+"""A matrix whose largest element is not between TINY and HUGE is scaled by a power of STEP, because products might
+overflow or vanish, those of float32 too. The power for the least float64 is finite."""
 LEAST_SQUARE = 1e-270
-"""Vectors of a lesser squared length are zero beside the largest element, and their squares are not exact."""
+"""A vector with a smaller squared length counts as zero: the largest element is far larger, and squares are inexact."""
 
 
 @inner
 def make_reflection(v: Pointer, size: int, numbers: Pointer) -> None:
-    """Replaces a vector by the reflection that makes its elements but the first zero; v[0] is 1. As LAPACK's larfg."""
+    """Replaces `v` by the reflection that makes its elements zero except the first; v[0] is 1, as in LAPACK's larfg."""
     alpha, tail = v[0] * 1.0, 0.0
     for i in range(1, size):
         tail += (v[i] * 1.0) * (v[i] * 1.0)

@@ -23,7 +23,7 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 NUMBERS, REALS, MIRRORED = range(3)
 """Layouts of a line in memory: complex numbers, real numbers, or the half of a spectrum whose other half mirrors it."""
 HEAD = 8 * LANES, 8 * LANES, 8 * Pass.WORDS
-"""Bytes of two tables of offsets and of the parameters of a pass, areas of scratch before the elements."""
+"""Bytes of the areas of scratch before the elements: two tables of offsets, and the parameters of a pass."""
 
 
 class Side(Record):

@@ -1,4 +1,4 @@
-"""Products by one vector of columns, with as few loads as possible besides each multiply-add's element of A.
+"""Products by one vector of columns. Each multiply-add loads an element of A, and little else is loaded.
 
 The general kernels read from tables where the rows of A are. Here rows are evenly spaced, by a constant that is part
 of the instructions.

@@ -105,7 +105,7 @@ class GradientSums:
         return tf.group(*added)
 
     def apply(self, is_last: tf.Tensor, captured: Callable[[], dict[str, tf.Tensor]]) -> tf.Operation:
-        """Lets the optimizer apply the sums, and resets them to zero, if `is_last`; it sees the captured gradients."""
+        """Lets the optimizer apply the sums and the captured gradients, and resets the sums to zero, if `is_last`."""
         output = self._output
         variables = [variable for _, variable in self._pairs]
         _build(output.opt, variables)

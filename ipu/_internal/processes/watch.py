@@ -17,7 +17,7 @@ from ipu._internal.processes.waiting import WaitingCollective
 TICK = 0.25
 """Seconds between two looks."""
 PATIENCE = 3.0
-"""Seconds after an error in which the process may raise it; in a call of MPI it cannot."""
+"""Seconds that the process has to raise an error; inside a call of MPI it cannot."""
 logger = logging.getLogger("ipu")
 
 
@@ -26,7 +26,7 @@ class Link(ABC):
 
     @abstractmethod
     def ask(self, ranks: Iterable[int]) -> None:
-        """Asks processes for a sign each; does not wait."""
+        """Asks each of these processes for a sign, without waiting for it."""
 
     @abstractmethod
     def end_all(self, error: ProcessError) -> None:
@@ -34,16 +34,16 @@ class Link(ABC):
 
     @abstractmethod
     def answers(self, own: Callable[[], Sign]) -> list[tuple[int, Sign]]:
-        """The signs that have come, by rank; gives its own to processes that have asked."""
+        """Returns the signs that have come, by rank. Sends the own sign to processes that have asked for it."""
 
 
 class CollectiveWatch:
     """Follows the collectives of a process, each from `begin` to `end`.
 
-    Where one takes long, a line of the log says for which processes it waits, and what they do, each third of the time
-    limit of silence. `error` becomes a ProcessError when one of them gives no sign of life for that limit, since it is
-    stopped, and when the collective takes longer than its own limit; a call of `unlimited` has none. Time in which
-    this process itself is stopped does not count.
+    There is a time limit of silence, and one for each collective. In a long collective, a line of the log says for which
+    processes it waits, and what they do, after each third of the limit of silence. `error` becomes a ProcessError if one
+    of them gives no sign of life for that limit, because it is stopped, or if the collective takes longer than its own
+    limit; a call of `unlimited` has none. Time in which this process itself is stopped does not count.
     """
 
     def __init__(self, rank: int, size: int, link: Link, pids: Mapping[int, int], unlimited: str) -> None:
