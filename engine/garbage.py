@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MANY = 20_000
-"""Fewest new objects that are worth sparing the collector's scans of young objects."""
+"""The fewest new objects for which a pause of the collector saves time."""
 HEAP = 400_000
 """About the number of objects in a process with TensorFlow and the engine; after as many more, all are scanned once."""
 _promoted = 0

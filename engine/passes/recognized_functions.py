@@ -1,6 +1,6 @@
-"""Functions of one variable that arrive written out, recognised by their values: erfc, which gelu uses.
+"""Recognises functions of one variable by their values, in the operations of which TensorFlow composes them: erfc.
 
-TensorFlow emits sixty operations, two divisions among them, for a function that the lanes compute in fewer.
+For erfc, which gelu uses, TensorFlow emits sixty operations, two divisions among them. The lanes need fewer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LAMB: Adam whose step for each variable has a length in proportion to the variable's."""
+"""LAMB: Adam with steps whose lengths are in proportion to those of the variables."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class LAMBIpuOptimizer(AdamIpuOptimizer):
     """LAMB (https://arxiv.org/abs/1904.00962), whose moments may have dtypes of their own.
 
     Args:
-        learning_rate, beta_1, beta_2, epsilon, name, **kwargs: as of Keras' Adam.
-        weight_decay_rate: the factor of a variable that is added to its step.
+        learning_rate, beta_1, beta_2, epsilon, name, **kwargs: as in Keras' Adam.
+        weight_decay_rate: the factor by which a variable is multiplied before it is added to its step.
         exclude_from_weight_decay: regular expressions; variables with one in their name do not decay.
         exclude_from_layer_adaptation: regular expressions for variables whose steps keep their length; None takes
             `exclude_from_weight_decay`.
-        debiasing, m_dtype, v_dtype: as of AdamIpuOptimizer.
+        debiasing, m_dtype, v_dtype: as in AdamIpuOptimizer.
         weight_norm_clip: the largest norm of a variable that counts for the length of its step, or None.
         optimizer_compute_precisions: the dtypes in which moments, steps and norms are computed; float32 unless given.
         outline_apply_gradients, outline_apply_gradients_kwargs: accepted; they have no effect on results.

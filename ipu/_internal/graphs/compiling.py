@@ -25,7 +25,7 @@ def compile_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest]) ->
 
     Its device is that of the scope. It is compiled when a session first executes it, for the shapes that are fed.
     Returns the results of `computation`, nested tensors, or an operation if it returned one.
-    Raises as `trace_in_graph`; the session raises the errors of compilation and execution.
+    Raises the errors of `trace_in_graph`. The session raises the errors of compilation and execution.
     """
     ordinal = _ordinal()
     function = trace_in_graph(computation, inputs, ordinal)
@@ -44,7 +44,7 @@ def write_in_graph(
 
     Its variables are in the graph from now on; each run of the operation writes their values in its session. Tensors of
     the graph that `computation` captures have their values in that run.
-    Returns a scalar of strings, the path that `write` returns. Raises as `trace_in_graph`.
+    Returns the path that `write` returns, as a scalar of strings. Raises the errors of `trace_in_graph`.
     """
     function = trace_in_graph(computation, inputs, 0)
     programs = programs_of(tf.compat.v1.get_default_graph())

@@ -176,7 +176,7 @@ class Messages(Link):
             self._send(np.empty(0, np.uint8), rank, self.ASK)
 
     def answers(self, own: Callable[[], Sign]) -> list[tuple[int, Sign]]:
-        """The signs that have come, by rank; sends its own to processes that have asked."""
+        """Returns the signs that have come, by rank. Sends the own sign to processes that have asked for it."""
         self._sent = [each for each in self._sent if not each[0].Test()]
         for rank, _ in received(self._comm, self.ASK):
             self._send(encoded(asdict(own())), rank, self.ANSWER)

@@ -40,10 +40,11 @@ class Link(ABC):
 class CollectiveWatch:
     """Follows the collectives of a process, each from `begin` to `end`.
 
-    There is a time limit of silence, and one for each collective. In a long collective, a line of the log says for which
-    processes it waits, and what they do, after each third of the limit of silence. `error` becomes a ProcessError if one
-    of them gives no sign of life for that limit, because it is stopped, or if the collective takes longer than its own
-    limit; a call of `unlimited` has none. Time in which this process itself is stopped does not count.
+    There is a time limit of silence, and one for each collective. In a long collective, a line of the log says for
+    which processes it waits, and what they do, after each third of the limit of silence. `error` becomes a
+    ProcessError if one of them gives no sign of life for that limit, because it is stopped, or if the collective takes
+    longer than its own limit; a call of `unlimited` has none. Time in which this process itself is stopped does not
+    count.
     """
 
     def __init__(self, rank: int, size: int, link: Link, pids: Mapping[int, int], unlimited: str) -> None:

@@ -1,4 +1,4 @@
-"""The thread that fills the ring of an infeed: when it does, and how it ends."""
+"""The thread that fills the ring of an infeed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from engine.runtime.rings import InfeedRing
 
 FIRST_NAP, LONGEST_NAP, LONGEST_FORESEEN = 0.00005, 0.002, 0.02
-"""Seconds between polls of the ring, which follow the rate at which the last poll found it emptied."""
+"""Seconds between polls of the ring. They depend on how fast a program emptied the ring before the last poll."""
 
 
 class FeederWork(ABC):
