@@ -25,7 +25,7 @@ from rich.table import Table
 
 from benchmarks.race import ROOT
 from benchmarks.workloads import WORKLOADS
-from engine.codelets.convolutions.winograd_sizes import positions
+from engine.codelets.convolutions.cook_toom import positions
 from engine.program.program import ComputeSet
 from engine.program.work.base import Work
 from engine.program.work.contraction import Contraction

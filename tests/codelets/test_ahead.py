@@ -16,8 +16,8 @@ import pytest
 import ipu
 from engine import cache_directory as disk
 from engine.codelets import ahead
+from engine.codelets.convolutions.cook_toom import OUTPUTS, WIDE_OUTPUTS
 from engine.codelets.convolutions.winograd import product_of_tiles
-from engine.codelets.convolutions.winograd_sizes import OUTPUTS, WIDE_OUTPUTS
 from engine.codelets.host import rows
 from engine.codelets.language.build import Codelet, building, make
 from engine.codelets.language.record import block as words_of

@@ -24,7 +24,7 @@ import test_contract as t
 import test_pool_gradient as pooling
 from tests.codelets import test_contract_half as halves, test_narrow_products as narrow
 from engine.machine_code import processor
-from engine.codelets.convolutions.winograd_sizes import WIDE_OUTPUTS
+from engine.codelets.convolutions.cook_toom import WIDE_OUTPUTS
 from engine.host.passes import winograd
 from tests.exploring import sample, seed
 from tests.lower import test_convolution_lanes as convolutions, test_few_features as few

@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from engine.codelets.convolutions.few_sizes import LANES
+from engine.codelets.convolutions.few_features import LANES
 from engine.host.convolutions import few_features, select
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.convolutions.window_sizes import LANES
+from engine.codelets.convolutions.window_filling import LANES
 from engine.compile import build_program
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.convolutions.winograd_sizes import OUTPUTS, WIDE_OUTPUTS
+from engine.codelets.convolutions.cook_toom import OUTPUTS, WIDE_OUTPUTS
 from engine.compile import build_program
 from engine.errors import ConfigurationError
 from engine.host.convolutions import winograd

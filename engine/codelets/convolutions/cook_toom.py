@@ -1,5 +1,6 @@
-"""Matrices of Winograd's minimal convolutions F(m, r), by Cook and Toom's evaluation at points, as exact fractions.
+"""Winograd's minimal convolutions F(m, r): sizes of tiles, and matrices by Cook and Toom's evaluation at points.
 
+The matrices have exact fractions.
 m outputs y of r taps g over n = m + r - 1 inputs d are A'[(G g) * (B' d)]: n products in place of m r.
 """
 
@@ -7,6 +8,100 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache
+from typing import NamedTuple
+
+from engine.machine_code.processor import lanes
+
+OUTPUTS = 2  # along each side of a tile
+WIDE_OUTPUTS = 4  # along each side of a larger tile
+WINDOW = 3
+TAPS = WINDOW * WINDOW
+KERNEL_BLOCK = 16  # input features of a unit of the kernel's transform, which has all of a panel's output features
+GRADIENT_BLOCK = 16  # input features of a unit of the kernel's gradient
+ROW_WORDS = 2  # of a row in a table of rows: address, and bytes between columns
+PADDING = 64  # bytes between arrays of scratch: without it, the arrays of all positions would share cache sets
+# Tuned on two cores of an EPYC with AVX-512 (32 KiB first-level, 1 MiB second-level cache), November 2026.
+BLOCK_BYTES = 3 << 16  # transformed inputs and products of the tiles multiplied at a time
+LEAST_TILES = 24  # multiplied at a time, in any cache: the transformed kernel is read once for each block of tiles
+MOST_TILES = 48
+LEAST_GRADIENT_TILES = 36  # likewise for the kernel's gradient: its sums are read and written once for each block
+
+
+def whole_vectors(features: int) -> int:
+    """Features rounded up to whole vectors of this processor."""
+    return -(-features // lanes()) * lanes()
+
+
+def side(tile: int) -> int:
+    """Positions along each side of a transformed tile that has `tile` outputs along each side."""
+    return tile + WINDOW - 1
+
+
+def positions(tile: int) -> int:
+    """Positions of a transformed tile."""
+    return side(tile) ** 2
+
+
+def block_tiles(inputs: int, outputs: int, tile: int, least: int = LEAST_TILES) -> int:
+    """Number of tiles that are transformed and multiplied at a time, for `inputs` and `outputs` features."""
+    size = 4 * positions(tile) * (whole_vectors(inputs) + whole_vectors(outputs))
+    return max(least, min(MOST_TILES, BLOCK_BYTES // size // 12 * 12))
+
+
+def position_bytes(inputs: int, outputs: int) -> int:
+    """Bytes of one position of a transformed kernel."""
+    return 4 * inputs * whole_vectors(outputs) + PADDING
+
+
+class TileAxis(NamedTuple):
+    """Tiles along a dimension, `outputs` outputs each; the kernel has `parts` parts of `taps` taps, padded with zeros.
+
+    Part s of the kernel reads the inputs of the tile that is s tiles after an output's. With more than one part, there
+    are as many taps as outputs.
+    """
+
+    outputs: int = 1
+    taps: int = 1
+    parts: int = 1
+
+    @property
+    def side(self) -> int:
+        """Elements of a transformed tile."""
+        return self.outputs + self.taps - 1
+
+    @property
+    def name(self) -> str:
+        """Name of the tile sizes, on which the transforms depend."""
+        return f"{self.outputs}x{self.taps}"
+
+    def tiles(self, field: int) -> int:
+        """Number of tiles of `outputs` outputs that cover a field."""
+        return -(-field // self.outputs)
+
+    def input_tiles(self, field: int) -> int:
+        """Number of tiles of inputs that the tiles of outputs read."""
+        return self.tiles(field) + self.parts - 1
+
+
+FEW_TAPS = {
+    1: (TileAxis(),),
+    2: (TileAxis(4, 2), TileAxis(3, 2), TileAxis(2, 2)),
+    3: (TileAxis(4, 3),),
+    4: (TileAxis(4, 4),),
+    5: (TileAxis(3, 5),),
+}
+"""Tiles by taps. Transformed tiles have six or seven elements, or up to five with two taps, so that few outputs are
+outside of small images. Errors grow with tiles, and smaller tiles took longer. Five outputs of three taps would take as
+long as four."""
+PART = TileAxis(4, 4)
+"""The axis for kernels with more taps."""
+
+
+def axes_of(taps: int) -> tuple[TileAxis, ...]:
+    """The tiles to choose from along a dimension with `taps` taps."""
+    found = FEW_TAPS.get(taps)
+    return (TileAxis(PART.outputs, PART.taps, -(-taps // PART.taps)),) if found is None else found
+
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 POINTS = tuple(map(Fraction, ("0", "1", "-1", "2", "-2", "1/2")))

@@ -9,13 +9,16 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from engine.codelets.convolutions.window_filling import Windows, ahead_of, copying, filling
-from engine.codelets.convolutions.window_sizes import (
+from engine.codelets.convolutions.window_filling import (
     DEPTHWISE,
     LANES,
     VECTOR,
     ColumnRun,
     FeatureGroup,
+    Windows,
+    ahead_of,
+    copying,
+    filling,
     most_columns,
     most_runs,
 )

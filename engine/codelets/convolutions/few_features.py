@@ -7,11 +7,9 @@ around the image.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from engine.codelets.convolutions.few_sizes import LANES, MOST_ROWS, VECTOR, RowRun, most_rows, most_sums, most_vectors
-from engine.codelets.convolutions.window_filling import spreading
-from engine.codelets.convolutions.window_sizes import DEPTHWISE
+from engine.codelets.convolutions.window_filling import DEPTHWISE, spreading
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
@@ -23,6 +21,46 @@ from engine.codelets.language.register_transpose import lanes_transposed
 from engine.codelets.language.switched import internal_function, switched
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes, registers
+
+LANES = lanes()
+VECTOR = 4 * LANES
+MOST_FEATURES = 4
+RUNS = (7, 5, 3, 2)
+"""Rows of runs of taps that have kernels; other taps are runs of one."""
+MOST_FACTORS = 9 if registers() == 32 else 4
+"""Elements of the kernel in registers: taps of a run by output features."""
+MOST_ROWS = 8
+"""Rows of outputs whose sums are in registers at a time."""
+_SUMS = {1: 16, 2: 16, 3: 18, 4: 24} if registers() == 32 else {1: 6, 2: 8, 3: 6, 4: 8}
+_VECTORS = {1: 4, 2: 2, 3: 2, 4: 2} if registers() == 32 else {1: 3, 2: 2, 3: 1, 4: 1}
+
+
+class RowRun(NamedTuple):
+    """Taps in neighbouring rows of the same column and input feature, and output features."""
+
+    rows: int
+    features: int
+
+
+def most_sums(features: int) -> int:
+    """Vectors of sums of a feature that are in registers at a time."""
+    return _SUMS[features] // features
+
+
+def most_vectors(features: int) -> int:
+    """Vectors of columns whose sums are in registers at a time."""
+    return _VECTORS[features]
+
+
+def most_rows(features: int, vectors: int) -> int:
+    """Most rows of a kernel whose rows have `vectors` vectors each."""
+    return min(MOST_ROWS, most_sums(features) // vectors)
+
+
+def whole_vectors(elements: int) -> int:
+    """Elements rounded up to whole vectors."""
+    return -(-elements // LANES) * LANES
 
 
 @cache

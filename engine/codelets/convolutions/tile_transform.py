@@ -12,9 +12,8 @@ from functools import cache
 from typing import Any
 
 from engine.codelets.convolutions import cook_toom
-from engine.codelets.convolutions.cook_toom import Matrix
+from engine.codelets.convolutions.cook_toom import Matrix, TileAxis
 from engine.codelets.convolutions.linear_forms import applied
-from engine.codelets.convolutions.tile_sizes import TileAxis
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, Inner, inner

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from engine.codelets.convolutions.cook_toom import WIDE_OUTPUTS
 from engine.codelets.convolutions.overlap_add import overlap_add
 from engine.codelets.convolutions.winograd import kernel_transform, product_of_tiles
 from engine.codelets.convolutions.winograd_gradient import gradient_of_tiles, sums_of_taps
-from engine.codelets.convolutions.winograd_sizes import WIDE_OUTPUTS
 from engine.codelets.pooling.overlapping_pool_gradient import overlapping_pool_gradient
 from engine.codelets.pooling.pool_gradient import pool_gradient
 from engine.codelets.pooling.pool_windows import pool_windows

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from engine.codelets.convolutions.cook_toom import KERNEL_BLOCK, OUTPUTS, ROW_WORDS, TAPS, positions, side
 from engine.codelets.convolutions.winograd_runs import reading_runs, writing_runs
-from engine.codelets.convolutions.winograd_sizes import KERNEL_BLOCK, OUTPUTS, ROW_WORDS, TAPS, positions, side
 from engine.codelets.convolutions.winograd_transforms import TRANSFORMS, transforming
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, Inner, inner

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from engine.codelets.convolutions.cook_toom import GRADIENT_BLOCK, OUTPUTS, positions
 from engine.codelets.convolutions.overlap_add import add_floats
 from engine.codelets.convolutions.winograd import (
     Tiles,
@@ -19,7 +20,6 @@ from engine.codelets.convolutions.winograd import (
     multiply_panel,
 )
 from engine.codelets.convolutions.winograd_runs import reading_runs
-from engine.codelets.convolutions.winograd_sizes import GRADIENT_BLOCK, OUTPUTS, positions
 from engine.codelets.convolutions.winograd_transforms import TRANSFORMS, transforming
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, Inner, inner

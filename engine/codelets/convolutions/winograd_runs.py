@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from engine.codelets.convolutions.winograd_sizes import ROW_WORDS
+from engine.codelets.convolutions.cook_toom import ROW_WORDS
 from engine.codelets.convolutions.winograd_transforms import BlockTransform, Vectors, both_ways, offset_in
 from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner

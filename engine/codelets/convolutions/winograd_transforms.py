@@ -12,9 +12,8 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from engine.codelets.convolutions import cook_toom
-from engine.codelets.convolutions.cook_toom import Matrix
+from engine.codelets.convolutions.cook_toom import OUTPUTS, WIDE_OUTPUTS, WINDOW, Matrix, side
 from engine.codelets.convolutions.linear_forms import applied
-from engine.codelets.convolutions.winograd_sizes import OUTPUTS, WIDE_OUTPUTS, WINDOW, side
 from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
 from engine.codelets.language.lazy import types

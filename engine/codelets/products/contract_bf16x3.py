@@ -15,14 +15,17 @@ from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.lazy import types
 from engine.codelets.language.memory import I64, Emitter, intrinsic, load_i64, store_i64
 from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
-from engine.codelets.products.bf16x3_block_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
 from engine.codelets.products.contract import Block, Operands, Parts, blocked, even_cut, nothing_ahead, over_units
 from engine.codelets.products.contract_f32 import offsets_of_a
 from engine.codelets.products.contract_fields import Field, Layout
 from engine.codelets.products.matrix_registers import (
+    BLOCK,
     BLOCK_BYTES,
     BLOCK_K,
+    ELEMENTS,
     GROUP,
+    K_BLOCK,
+    MOST_COLUMNS,
     SUM_PITCH,
     begin_matrices,
     end_matrices,

@@ -10,8 +10,15 @@ from typing import Any
 from engine.codelets.language.lazy import types
 from engine.codelets.language.memory import I64, POINTER, VOID, Emitter, call, intrinsic
 from engine.codelets.language.switched import internal_function
-from engine.codelets.products.bf16x3_block_sizes import BLOCK
 from engine.machine_code.llvm import ir
+
+# Tuned on two cores of a Xeon with AVX-512 and AMX (48 KiB first-level, 2 MiB second-level cache), November 2026;
+# rows, columns and k are counts.
+BLOCK = 16  # rows of a matrix register, and float32 columns of a matrix register that holds sums
+K_BLOCK = 512  # the most k at a time; a multiple of a register's k
+ELEMENTS = 1 << 17  # of B, whose parts (768 kB) stay in the second-level cache while rows of A stream; likewise of A
+MOST_COLUMNS = 1024  # of B split at a time
+
 
 I8 = ir.IntType(8)
 K_PAIR = 2  # bfloat16 along k that are contiguous, in both operands

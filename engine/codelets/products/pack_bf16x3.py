@@ -8,8 +8,8 @@ from engine.codelets.language import vector
 from engine.codelets.language.build import inner
 from engine.codelets.language.lazy import types
 from engine.codelets.language.memory import I32, I64, POINTER, Emitter, intrinsic, load_i64
-from engine.codelets.products.bf16x3_block_sizes import BLOCK
 from engine.codelets.products.matrix_registers import (
+    BLOCK,
     BLOCK_BYTES,
     BLOCK_K,
     K_PAIR,

@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 from typing import TypeVar
 
-from engine.codelets.convolutions.few_sizes import LANES, MOST_FEATURES, most_rows, most_vectors
+from engine.codelets.convolutions.few_features import LANES, MOST_FEATURES, most_rows, most_vectors
 from engine.emit.nest import Constant
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.pixel_groups import LEAST_MULTIPLY_ADDS

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
-from engine.codelets.convolutions.window_sizes import STEPS, FeatureGroup
+from engine.codelets.convolutions.window_filling import STEPS, FeatureGroup
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.pixel_groups import LEAST_MULTIPLY_ADDS, TYPES
 from engine.ir import Shape

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from engine.codelets.convolutions.window_sizes import DEPTHWISE, LANES, STEPS, FeatureGroup
+from engine.codelets.convolutions.window_filling import DEPTHWISE, LANES, STEPS, FeatureGroup
 from engine.host.convolutions.direct import ConvolutionArrays
 from engine.host.convolutions.merged_groups import has_windows
 from engine.host.convolutions.part import ConvolutionPart, Pair, part_of

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from engine.codelets.convolutions.winograd_sizes import (
+from engine.codelets.convolutions.cook_toom import (
     GRADIENT_BLOCK,
     OUTPUTS,
     TAPS,

@@ -9,8 +9,7 @@ from dataclasses import replace
 from itertools import product
 from math import inf, prod
 
-from engine.codelets.convolutions.tile_sizes import axes_of
-from engine.codelets.convolutions.winograd_sizes import WIDE_OUTPUTS, whole_vectors
+from engine.codelets.convolutions.cook_toom import WIDE_OUTPUTS, axes_of, whole_vectors
 from engine.host.convolutions.part import Axis, ConvolutionPart, Pair
 from engine.host.convolutions.winograd_wide_sets import Tiling, convolution_sets, flat, gradient_sets
 from engine.machine_code.costs import most_winograd_outputs

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from engine.codelets.convolutions.tile_sizes import TileAxis
+from engine.codelets.convolutions.cook_toom import TileAxis
 from engine.host.convolutions.part import ConvolutionPart, Pair
 from engine.host.convolutions.winograd import estimate_of
 from engine.ir.shape import Shape

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.convolutions.window_sizes import RUNS, VECTOR, ColumnRun, FeatureGroup
+from engine.codelets.convolutions.window_filling import RUNS, VECTOR, ColumnRun, FeatureGroup
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
 from engine.program.buffer import Address

@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.convolutions.few_sizes import LANES, MOST_FACTORS, RUNS, VECTOR, RowRun, most_sums, whole_vectors
+from engine.codelets.convolutions.few_features import (
+    LANES,
+    MOST_FACTORS,
+    RUNS,
+    VECTOR,
+    RowRun,
+    most_sums,
+    whole_vectors,
+)
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
 from engine.program.buffer import Address

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.codelets.convolutions.tile_sizes import TileAxis
+from engine.codelets.convolutions.cook_toom import TileAxis
 from engine.codelets.language.record import block
 from engine.program.buffer import Address
 from engine.program.work.base import Addressed, Encoded, Footprint, Work

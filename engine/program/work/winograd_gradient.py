@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.codelets.convolutions.winograd_sizes import (
+from engine.codelets.convolutions.cook_toom import (
     GRADIENT_BLOCK,
     LEAST_GRADIENT_TILES,
     OUTPUTS,

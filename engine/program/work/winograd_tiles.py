@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from engine.codelets.convolutions.winograd_sizes import PADDING, ROW_WORDS, positions, side, whole_vectors
+from engine.codelets.convolutions.cook_toom import PADDING, ROW_WORDS, positions, side, whole_vectors
 from engine.codelets.language.scratch import ScratchLayout
 from engine.machine_code.processor import lanes
 from engine.program.buffer import Address
