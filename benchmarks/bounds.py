@@ -1,10 +1,12 @@
-"""The bound of a training step: the time of its multiply-adds at the rate of a loop without anything else.
+"""The bounds of a training step: the time of its multiply-adds alone, and its roofline, which adds memory and barriers.
 
-python -m benchmarks.bounds [WORKLOAD ...] [--rounds N] [--keep]
+python -m benchmarks.bounds [WORKLOAD ...] [--rounds N] [--spots N] [--keep]
 
-A process for each workload alternates epochs and that loop on all workers, so that the clock is the same for both. At a
-share of 100 % only fewer multiplications would make a step faster. Only float32 is measured, because 16-bit floats and
-matrix registers have other peaks.
+A process for each workload alternates epochs and a loop of multiply-adds on all workers, so that the clock is the same
+for both. At a share of 100 % only fewer multiplications would make a step faster. Only float32 is measured, because
+16-bit floats and matrix registers have other peaks. The last column, `alone`, compares the roofline of one worker with
+the least processor time of each compute set, which other programs change little. `--spots` lists the compute sets that
+lose most there.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -33,6 +35,8 @@ from engine.program.work.winograd import WinogradProduct
 from engine.program.work.winograd_gradient import WinogradGradient
 
 KIND = "bounds"
+ROUNDS = 20
+"""Times that each loop of the roofline runs."""
 NAMES = [name for name, each in WORKLOADS.items() if each.kind == "fit" and each.policy == "float32"]
 
 
@@ -65,8 +69,9 @@ def _of_work(work: Work) -> int | None:
     return None
 
 
-def measured_here(name: str, rounds: int) -> dict[str, float]:
-    """Measure in this process the GFLOP of a step, the loop's GFLOP/s, a step's milliseconds, and the bound's share.
+def measured_here(name: str, rounds: int, spots: int) -> dict[str, Any]:
+    """Measure in this process the GFLOP of a step, the loop's GFLOP/s, a step's milliseconds, the bound's share, and
+    what `roofline` returns.
 
     The loop runs on all workers.
     """
@@ -80,11 +85,13 @@ def measured_here(name: str, rounds: int) -> dict[str, float]:
     workload, programs = WORKLOADS[name], observed_programs()
     round_of = prepare(workload, "ipu", [], *workload.data(np.random.default_rng(0), workload.samples))
     executable = max(programs, key=lambda each: len(each.program.compute_sets))
-    table, _, calls = microseconds_per_row(executable)
+    table, spent, calls = microseconds_per_row(executable)
     rows = [row for row in range(len(table)) if table[row, Column.KIND] in COMPUTING]
-    sets = zip(rows, executable._all_sets, strict=False)
-    total = sum(float(calls[row]) * run_multiply_adds(each) for row, each in sets)
+    sets = executable._all_sets[: len(rows)]
+    total = sum(float(calls[row]) * run_multiply_adds(each) for row, each in zip(rows, sets, strict=True))
     workers, second = usable_cores(), ticks_per_second()
+    timed = [Timed(each, calls[row], spent[row]) for row, each in zip(rows, sets, strict=True)]
+    under = roofline(timed, executable.plan.arena_bytes, workers, 1e9 / second, spots)
     loop = of_codelet("peak", peak_multiply_adds(), peak.address, np.array([1], np.int64), 0)
     round_of()
     steps, rates = list[float](), list[float]()
@@ -95,12 +102,47 @@ def measured_here(name: str, rounds: int) -> dict[str, float]:
             loop.time(workers)
         rates.append(loop.rate(workers) * workers * second)
     rate, step = statistics.median(rates), statistics.median(steps)
-    return {"gflop": 2e-9 * total, "peak": 2e-9 * rate, "step": 1e3 * step, "share": total / rate / step}
+    found = {"gflop": 2e-9 * total, "peak": 2e-9 * rate, "step": 1e3 * step, "share": total / rate / step}
+    return {**found, **under}
 
 
-def measured(name: str, rounds: int) -> dict[str, float]:
-    """Measure in a process of its own; raise CalledProcessError if that fails."""
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.bounds", name, "--rounds", str(rounds), "--here"]
+class Timed(NamedTuple):
+    """A compute set, its calls in a step, and the least microseconds of all of them on one worker."""
+
+    compute_set: ComputeSet
+    calls: float
+    microseconds: float
+
+
+def roofline(timed: list[Timed], arena_bytes: int, workers: int, nanoseconds: float, spots: int) -> dict[str, Any]:
+    """Measure the roofline's milliseconds on all workers, its share of the time on one, and lines about compute sets.
+
+    `nanoseconds` are those of a tick. The lines are about the `spots` compute sets that lose most on one worker.
+    """
+    from benchmarks.hot_spots import describe
+    from benchmarks.roofline import bounds_of, measured_roofs
+
+    sets = [each.compute_set for each in timed]
+    alone, together = (
+        bounds_of(sets, measured_roofs(count, ROUNDS, nanoseconds), arena_bytes, run_multiply_adds)
+        for count in (1, workers)
+    )
+    whole = sum(each.calls * bound.nanoseconds for each, bound in zip(timed, together, strict=True))
+    least = [1e-3 * each.calls * bound.nanoseconds for each, bound in zip(timed, alone, strict=True)]
+    lost = sorted(zip(timed, alone, least, strict=True), key=lambda each: each[2] - each[0].microseconds)[:spots]
+    lines = [
+        f"{each.microseconds - bound:9.1f} us lost of {each.microseconds:9.1f}, {found.cause:14}"
+        + describe(each.compute_set)
+        for each, found, bound in lost
+    ]
+    share = sum(least) / sum(each.microseconds for each in timed)
+    return {"roofline": 1e-6 * float(whole), "alone": float(share), "spots": lines}
+
+
+def measured(name: str, rounds: int, spots: int) -> dict[str, Any]:
+    """Measures in a process of its own; raises CalledProcessError if that fails."""
+    options = ["--rounds", str(rounds), "--spots", str(spots), "--here"]
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.bounds", name, *options]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
@@ -111,22 +153,42 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bounds", description="What bounds training steps.")
     parser.add_argument("names", nargs="*", metavar="WORKLOAD", help=", ".join(NAMES))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--spots", type=int, default=0, help="compute sets to list that lose most")
     parser.add_argument("--keep", action="store_true", help="keep the shares as this processor's, for benchmarks.page")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if unknown := [each for each in options.names if each not in NAMES]:
         parser.error(f"expected workloads among {', '.join(NAMES)}; received {', '.join(unknown)}")
     if options.here:
-        print(json.dumps(measured_here(options.names[0], options.rounds)), flush=True)
+        print(json.dumps(measured_here(options.names[0], options.rounds, options.spots)), flush=True)
         return
     from benchmarks.figures import Figures
 
-    made = Table("workload", "GFLOP a step", "peak, GFLOP/s", "bound, ms", "step, ms", "share", title="Bounds")
+    headings = (
+        "workload",
+        "GFLOP a step",
+        "peak, GFLOP/s",
+        "bound, ms",
+        "step, ms",
+        "share",
+        "roofline, ms",
+        "share",
+        "alone",
+    )
+    made = Table(*headings, title="Bounds")
     for name in options.names or NAMES:
-        found = measured(name, options.rounds)
-        bound = found["share"] * found["step"]
-        cells = f"{found['gflop']:.3f}", f"{found['peak']:.0f}", f"{bound:.3f}", f"{found['step']:.3f}"
-        made.add_row(name, *cells, f"{100 * found['share']:.0f} %")
+        found = measured(name, options.rounds, options.spots)
+        bound, step, roofline = found["share"] * found["step"], found["step"], found["roofline"]
+        cells = f"{found['gflop']:.3f}", f"{found['peak']:.0f}", f"{bound:.3f}", f"{step:.3f}"
+        made.add_row(
+            name,
+            *cells,
+            f"{100 * found['share']:.0f} %",
+            f"{roofline:.3f}",
+            f"{100 * roofline / step:.0f} %",
+            f"{100 * found['alone']:.0f} %",
+        )
+        print(*found.pop("spots"), sep="\n")
         if options.keep:
             Figures.here().add(KIND, name, found)
     Console(width=110).print(made)

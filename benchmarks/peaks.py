@@ -20,6 +20,8 @@ CHAINS = 24 if registers() == 32 else 12
 ROUNDS = 4_000
 CHUNK = 4_096
 """Number of elements of a unit of a stream."""
+READS = 8
+"""Vectors read in one iteration, each added to a sum of its own."""
 
 
 @intrinsic
@@ -82,6 +84,44 @@ def scale_and_add(typing_context: Any, source: types.Type, target: types.Type, c
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 3), emit
+
+
+@intrinsic
+def sum_of(typing_context: Any, source: types.Type, count: types.Type) -> Any:
+    """Adds whole vectors up; the first lane of the sum."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> ir.Value:
+        source, count = arguments
+        zero = vector.splat(builder, ir.FloatType()(0.0))
+        entry, loop, end = builder.block, builder.append_basic_block("vector"), builder.append_basic_block("end")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        offset, sums = builder.phi(I64), [builder.phi(vector.vector_type()) for _ in range(READS)]
+        following, totals = offset, []
+        for each in sums:
+            totals.append(builder.fadd(each, vector.load_vector(builder, builder.add(source, following))))
+            following = builder.add(following, I64(4 * lanes()))
+        for phi, first, later in [
+            (offset, I64(0), following),
+            *((p, zero, t) for p, t in zip(sums, totals, strict=True)),
+        ]:
+            phi.add_incoming(first, entry)
+            phi.add_incoming(later, loop)
+        builder.cbranch(builder.icmp_signed("<", following, builder.mul(count, I64(4))), loop, end)
+        builder.position_at_end(end)
+        total = totals[0]
+        for each in totals[1:]:
+            total = builder.fadd(total, each)
+        return builder.extract_element(total, ir.IntType(32)(0))
+
+    return types.float32(*[types.int64] * 2), emit
+
+
+@codelet
+def read(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Reads CHUNK elements for each unit. Parameters: the address of x."""
+    value = sum_of(load_i64(parameters) + 4 * CHUNK * lo, CHUNK * (hi - lo))
+    store_f32(scratch + RESERVED_SCRATCH, value)
 
 
 @codelet
