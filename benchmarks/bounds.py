@@ -31,8 +31,7 @@ from engine.codelets.convolutions.cook_toom import positions
 from engine.program.program import ComputeSet
 from engine.program.work.base import Work
 from engine.program.work.contraction import Contraction
-from engine.program.work.winograd import WinogradProduct
-from engine.program.work.winograd_gradient import WinogradGradient
+from engine.program.work.winograd import WinogradGradient, WinogradProduct
 
 KIND = "bounds"
 ROUNDS = 20

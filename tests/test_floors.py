@@ -236,7 +236,7 @@ STILL_OF_THE_HOST = {
         passes.row_sums printer work.base work.codelet_work work.contraction work.depthwise_windows work.encoding
         work.few_features work.fused_loop work.host_call work.overlap_add work.panels work.reduced_rows
         work.row_sums work.tile_transform work.touched_rows work.unit_chain work.value_check work.winograd
-        work.winograd_gradient work.winograd_tiles work_estimates
+        work.winograd_tiles work_estimates
     """,
 }
 """Modules independent of the processor that still import how it computes a program. None is added; a module that no

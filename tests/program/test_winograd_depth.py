@@ -14,8 +14,7 @@ from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.run_passes import run_passes
-from engine.program.work.winograd import WinogradProduct
-from engine.program.work.winograd_gradient import WinogradGradient
+from engine.program.work.winograd import WinogradGradient, WinogradProduct
 from engine.program.work.winograd_tiles import Depth
 from tests.engine.running import arguments_for, check, fast
 

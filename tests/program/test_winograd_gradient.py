@@ -13,7 +13,7 @@ from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
-from engine.program.work.winograd_gradient import WinogradGradient
+from engine.program.work.winograd import WinogradGradient
 from engine.runtime.executable import Executable
 from tests.engine.running import buffers, check
 

@@ -7,6 +7,7 @@ features of neighbouring slices.
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -28,8 +29,12 @@ from engine.program.buffer import Address, Buffer
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.offsets import Offsets
-from engine.program.work.winograd import WinogradKernel, WinogradProduct
-from engine.program.work.winograd_gradient import WinogradGradient, WinogradSums
+from engine.program.work.winograd import (
+    WinogradGradient,
+    WinogradKernel,
+    WinogradProduct,
+    WinogradSums,
+)
 from engine.program.work.winograd_tiles import Depth
 
 TYPES = ("f32", "f16", "bf16")
@@ -158,24 +163,19 @@ def _convolution_sets(part: ConvolutionPart, tile: int) -> list[ComputeSet] | No
         part.element_type,
         tile,
     )
-    images, strides_c = batch.count * deep.count, (rows.stride_c, columns.stride_c)
+    images = batch.count * deep.count
     made = WinogradProduct(
-        part.begin,
-        Address(buffer),
-        part.c,
-        images,
-        (rows.size, columns.size),
-        (rows.low, columns.low),
-        (rows.count, columns.count),
-        features,
-        outputs.count,
-        (batch.one, rows.stride_a, columns.stride_a),
-        (deep.stride_c if deep.count > 1 else batch.other, *strides_c),
-        -(-images * -(-rows.count // tile) // MOST_UNITS),
-        Depth(deep.count, deep.stride_a if deep.count * deep.taps > 1 else 0, deep.taps),
-        part.element_type,
-        part.element_type,
-        tile,
+        **_tiles(part, tile),
+        images=images,
+        field=(rows.count, columns.count),
+        features=features,
+        strides_a=(batch.one, rows.stride_a, columns.stride_a),
+        c=part.c,
+        strides_c=(deep.stride_c if deep.count > 1 else batch.other, rows.stride_c, columns.stride_c),
+        depth=Depth(deep.count, deep.stride_a if deep.count * deep.taps > 1 else 0, deep.taps),
+        transformed=Address(buffer),
+        unit_rows=-(-images * -(-rows.count // tile) // MOST_UNITS),
+        result_type=part.element_type,
     )
     transform = ComputeSet(
         buffer.name, kernel, kernel.unit_count, [Span(part.b.buffer)], [Span(buffer)], op_name=part.op_name
@@ -201,21 +201,16 @@ def _gradient_sets(part: ConvolutionPart, tile: int) -> list[ComputeSet] | None:
     of_positions = position_bytes(features, outputs.count) // 4
     buffer = Buffer(f"{part.name}.sums", Shape("f32", (parts, positions(tile), of_positions)))
     made = WinogradGradient(
-        part.begin,
-        part.b,
-        Address(buffer),
-        images,
-        (rows.size, columns.size),
-        (rows.low, columns.low),
-        field,
-        features,
-        outputs.count,
-        (inputs.one, rows.stride_a, columns.stride_a),
-        (deep.stride_b if deep.taps > 1 else inputs.other, rows.stride_b, columns.stride_b),
-        -(-tiles // parts),
-        Depth(deep.taps, deep.stride_a if deep.count * deep.taps > 1 else 0, deep.count),
-        part.element_type,
-        tile,
+        **_tiles(part, tile),
+        images=images,
+        field=field,
+        features=features,
+        strides_a=(inputs.one, rows.stride_a, columns.stride_a),
+        c=part.b,
+        strides_c=(deep.stride_b if deep.taps > 1 else inputs.other, rows.stride_b, columns.stride_b),
+        depth=Depth(deep.taps, deep.stride_a if deep.count * deep.taps > 1 else 0, deep.count),
+        sums=Address(buffer),
+        part_tiles=-(-tiles // parts),
     )
     window = np.add.outer(np.arange(WINDOW) * rows.stride_c, np.arange(WINDOW) * columns.stride_c).reshape(-1)
     added = WinogradSums(
@@ -237,6 +232,19 @@ def _gradient_sets(part: ConvolutionPart, tile: int) -> list[ComputeSet] | None:
         ComputeSet(part.name, made, made.unit_count, reads, [Span(buffer)], estimate_of(part), part.op_name),
         ComputeSet(buffer.name, added, added.unit_count, [Span(buffer)], [Span(part.c.buffer)], estimate, part.op_name),
     ]
+
+
+def _tiles(part: ConvolutionPart, tile: int) -> dict[str, Any]:
+    """The fields of tiles of the inputs, and types."""
+    rows, columns = part.axes[-2:]
+    return {
+        "a": part.begin,
+        "size": (rows.size, columns.size),
+        "low": (rows.low, columns.low),
+        "outputs": part.outputs.count,
+        "element_type": part.element_type,
+        "tile": tile,
+    }
 
 
 def estimate_of(part: ConvolutionPart) -> WorkEstimate:

@@ -1,4 +1,4 @@
-"""Work of convolutions by Winograd's F(2 x 2, 3 x 3) or F(4 x 4, 3 x 3): transforms of kernels, products of tiles."""
+"""Work of convolutions, and gradients by their kernels, by Winograd's F(2 x 2, 3 x 3) or F(4 x 4, 3 x 3)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.codelets.convolutions.cook_toom import (
+    GRADIENT_BLOCK,
     KERNEL_BLOCK,
+    LEAST_GRADIENT_TILES,
     OUTPUTS,
     PADDING,
     TAPS,
@@ -22,6 +24,7 @@ from engine.codelets.language.scratch import ScratchLayout
 from engine.codelets.products.contract_fields import right_operand_record
 from engine.codelets.products.micro_kernel import panel_columns
 from engine.ir.shape import Shape
+from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
 from engine.program.work.offsets import Offsets
@@ -70,18 +73,17 @@ class WinogradKernel(Work):
         return Encoded.of(codelet, block(parameters), kernel_scratch())
 
 
-@dataclass(frozen=True, slots=True)
-class WinogradProduct(Work):
-    """Convolves `images` of `size` with a transformed kernel, to a `field` of output positions each.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WinogradTiles(Work):
+    """Transformed tiles of `images` of `size` with `features`, for a `field` of output positions each.
 
     `low` is the padding with zeros before the first row and column; what tiles read after the last ones is zero, too.
-    Strides, in bytes, are those of images, rows and columns; features are contiguous. A unit has `unit_rows` rows of
-    tiles, which are counted through all images. In images with `depth`, each slice of outputs counts as an image, and
-    the slices of inputs that it reads have equal parts of the `features`. Tiles have `tile` outputs along each side.
+    Strides, in bytes, are those of images, rows and columns; features are contiguous. C has the outputs, or their
+    gradients. Tiles have `tile` outputs along each side. In images with `depth`, each slice of outputs counts as an
+    image, and the slices of inputs that it reads have equal parts of the `features`.
     """
 
     a: Address
-    transformed: Address
     c: Address
     images: int
     size: tuple[int, int]
@@ -91,11 +93,24 @@ class WinogradProduct(Work):
     outputs: int
     strides_a: Strides
     strides_c: Strides
-    unit_rows: int
     depth: Depth = Depth()
     element_type: str = "f32"
-    result_type: str = "f32"
     tile: int = OUTPUTS
+
+    def arrays(self, element_type: str) -> tuple[Images, Images]:
+        """The images, and those of C with elements of a type."""
+        item, other = (Shape(each).dtype.itemsize for each in (self.element_type, element_type))
+        inputs = Images(self.a, self.features, self.strides_a, self.size, self.low, self.depth, item)
+        return inputs, Images(self.c, self.outputs, self.strides_c, self.field, item=other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WinogradProduct(WinogradTiles):
+    """Convolves images with a transformed kernel. A unit has `unit_rows` rows of tiles, counted through all images."""
+
+    transformed: Address
+    unit_rows: int
+    result_type: str = "f32"
 
     @property
     def unit_count(self) -> int:
@@ -103,12 +118,7 @@ class WinogradProduct(Work):
 
     def footprints(self) -> Iterator[Footprint]:
         """Footprints from the first to the last element of the images."""
-        return footprints(self.images, *self._arrays(), self.c)
-
-    def _arrays(self) -> tuple[Images, Images]:
-        item, result = (Shape(each).dtype.itemsize for each in (self.element_type, self.result_type))
-        inputs = Images(self.a, self.features, self.strides_a, self.size, self.low, self.depth, item)
-        return inputs, Images(self.c, self.outputs, self.strides_c, self.field, item=result)
+        return footprints(self.images, *self.arrays(self.result_type), self.c)
 
     def encode(self) -> Encoded:
         """The words of `TransformedProduct`; scratch has tables, transformed inputs, and products."""
@@ -119,7 +129,7 @@ class WinogradProduct(Work):
         position_m = tiles * tile_m + PADDING
         layout = ScratchLayout()
         parameters = TransformedProduct(
-            **tile_fields(self.images, *self._arrays(), self.tile, tiles, layout),
+            **tile_fields(self.images, *self.arrays(self.result_type), self.tile, tiles, layout),
             transformed=self.transformed,
             unit_tiles=self.unit_rows * -(-self.field[1] // self.tile),
             position_b=position_bytes(self.features, self.outputs),
@@ -132,3 +142,112 @@ class WinogradProduct(Work):
         )
         codelet = product_of_tiles(self.element_type, self.result_type, self.tile)
         return Encoded.of(codelet, block(parameters), layout.space())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WinogradGradient(WinogradTiles):
+    """Sums of transformed inputs times transformed gradients of outputs.
+
+    Each part of `part_tiles` tiles has sums of its own, [part, position, input feature, output feature].
+    """
+
+    sums: Address
+    part_tiles: int
+
+    @property
+    def parts(self) -> int:
+        """The number of parts of the tiles."""
+        rows, columns = (-(-size // self.tile) for size in self.field)
+        return -(-self.images * rows * columns // self.part_tiles)
+
+    @property
+    def unit_count(self) -> int:
+        return self.parts * -(-self.features // GRADIENT_BLOCK)
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Footprints from the first to the last element of inputs, gradients and sums."""
+        yield from footprints(self.images, *self.arrays(self.element_type), self.sums)
+        size = self.parts * positions(self.tile) * position_bytes(self.features, self.outputs)
+        yield Footprint(self.sums, 0, size, True)
+
+    def encode(self) -> Encoded:
+        """The words of `Gradient`; scratch has tables, zeros, and transformed inputs and gradients."""
+        from engine.codelets.convolutions.winograd_gradient import Gradient, gradient_of_tiles
+
+        tiles = block_tiles(self.features, self.outputs, self.tile, LEAST_GRADIENT_TILES)
+        pitch = 4 * whole_vectors(self.outputs)
+        position_g = tiles * pitch + PADDING
+        layout = ScratchLayout()
+        parameters = Gradient(
+            **tile_fields(self.images, *self.arrays(self.element_type), self.tile, tiles, layout),
+            sums=self.sums,
+            part_tiles=self.part_tiles,
+            part_bytes=positions(self.tile) * position_bytes(self.features, self.outputs),
+            position_sums=position_bytes(self.features, self.outputs),
+            feature_sums=pitch,
+            position_g=position_g,
+            features_of_a=layout.after_words(8 * self.features),
+            k=layout.after_words(8 * tiles),
+            rows_of_sums=layout.after_words(8 * self.features),
+            gradients_at=layout.after_words(positions(self.tile) * position_g),
+        )
+        codelet = gradient_of_tiles(self.element_type, self.tile)
+        return Encoded.of(codelet, block(parameters), layout.space())
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradSums(Work):
+    """Adds the partial sums of `parts`, and transforms them to taps at byte offsets `taps`.
+
+    Features are `feature_c` bytes apart. The `depth` slices of taps have equal parts of the features, and are `slice_c`
+    bytes apart.
+    """
+
+    sums: Address
+    c: Address
+    parts: int
+    features: int
+    outputs: int
+    taps: Offsets
+    feature_c: int
+    depth: int = 1
+    slice_c: int = 0
+    result_type: str = "f32"
+    tile: int = OUTPUTS
+
+    @property
+    def unit_count(self) -> int:
+        return self.features
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Footprints from the first to the last sum and result."""
+        position = position_bytes(self.features, self.outputs)
+        yield Footprint(self.sums, 0, self.parts * positions(self.tile) * position, False)
+        last = (self.features // self.depth - 1) * self.feature_c, (self.depth - 1) * self.slice_c
+        ends = [
+            int(tap) + feature + deep for tap in self.taps.table for feature in (0, last[0]) for deep in (0, last[1])
+        ]
+        yield Footprint(self.c, min(ends), max(ends) + Shape(self.result_type).dtype.itemsize * self.outputs, True)
+
+    def encode(self) -> Encoded:
+        """The words of `Sums`; scratch has the sums of one input feature."""
+        from engine.codelets.convolutions.winograd_gradient import Sums, sums_of_taps
+
+        position, pitch = position_bytes(self.features, self.outputs), 4 * whole_vectors(self.outputs)
+        parameters = Sums(
+            sums=self.sums,
+            c=self.c,
+            parts=np.arange(self.parts) * (positions(self.tile) * position),
+            count=self.parts,
+            outputs=self.outputs,
+            position_sums=position,
+            feature_sums=pitch,
+            feature_c=self.feature_c,
+            slice_features=self.features // self.depth,
+            slice_c=self.slice_c,
+            taps=self.taps.table,
+            positions=np.arange(positions(self.tile)) * pitch,
+            added=RESERVED_SCRATCH,
+        )
+        codelet = sums_of_taps(self.result_type, self.tile)
+        return Encoded.of(codelet, block(parameters), positions(self.tile) * pitch)
