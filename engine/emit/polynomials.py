@@ -192,7 +192,7 @@ def gaussian(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def _bounded_magnitude(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """|x|, or for larger |x| a bound with the same power of e, which is 0; NaN stays NaN."""
+    """|x|, at most a bound from which on e**(-x * x) is 0; NaN stays NaN."""
     magnitude, highest = lanes.intrinsic("fabs", x), constant(lanes, GAUSSIAN_ZERO_ABOVE)
     return lanes.builder.select(lanes.builder.fcmp_ordered("<", highest, magnitude), highest, magnitude)
 

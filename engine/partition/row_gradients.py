@@ -1,4 +1,4 @@
-"""Gradients of large embedding tables over micro-batches: the rows of each are kept, and added after the loop.
+"""Gradients of large embedding tables over micro-batches: the rows of all are kept, and added after the loop.
 
 A loop would add a whole table in each iteration. Rows of one micro-batch with equal ids are summed first, at the first
 of these ids, so that all sums have the same bits as sums of whole tables.

@@ -13,9 +13,8 @@ from engine.program.work.base import Encoded
 class EncodedProgram:
     """A program after the host's passes (`running`), with the encoded work of its compute sets (`blocks`).
 
-    Only one executable may take over the blocks. `work_estimate` is the number of elements and multiply-adds of a step,
-    with each execution of a compute set counted as some of them; `is_fine_grained` says whether the step's parts are
-    too small to distribute among workers.
+    Only one executable may take over the blocks. `work_estimate` is the work of a step, and of executing its compute
+    sets, in multiply-adds. `is_fine_grained` says whether the step's parts are too small to distribute among workers.
     """
 
     program: Program

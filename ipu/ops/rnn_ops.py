@@ -32,7 +32,7 @@ class PopnnLSTM(layers.LSTM):
         return_state: whether a call returns the state beside the outputs.
 
     Raises:
-        ValueError: an argument is none of these.
+        ValueError: an argument has another value.
     """
 
     SCOPE = "popnn_lstm"
@@ -70,7 +70,7 @@ class PopnnDynamicLSTM(PopnnLSTM):
         return_state: whether a call returns the state beside the outputs.
 
     Raises:
-        ValueError: an argument is none of these.
+        ValueError: an argument has another value.
     """
 
     SCOPE = "popnn_dynamic_lstm"
@@ -117,7 +117,7 @@ class PopnnGRU(layers.GRU):
         return_state: whether a call returns the state beside the outputs.
 
     Raises:
-        ValueError: an argument is none of these.
+        ValueError: an argument has another value.
     """
 
     SCOPE = "popnn_gru"
@@ -159,7 +159,7 @@ class PopnnDynamicGRU(layers.DynamicGRU):
         return_state: whether a call returns the state beside the outputs.
 
     Raises:
-        ValueError: an argument is none of these.
+        ValueError: an argument has another value.
     """
 
     SCOPE = "popnn_dynamic_gru"
@@ -208,7 +208,7 @@ class PopnnAUGRU(layers.DynamicGRU):
         return_state: whether a call returns the state beside the outputs.
 
     Raises:
-        ValueError: an argument is none of these.
+        ValueError: an argument has another value.
     """
 
     SCOPE = "popnn_augru"

@@ -36,7 +36,7 @@ class CrossReplicaOptimizer(IpuOptimizer):
         """Applies the mean over replicas of each gradient with the wrapped optimizer.
 
         Args:
-            grads_and_vars: pairs as of `compute_gradients`.
+            grads_and_vars: pairs, as `compute_gradients` returns them.
             global_step: a variable to increment by one after the variables have been updated.
             name: optional name of the operation.
 

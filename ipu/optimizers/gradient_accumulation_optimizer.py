@@ -30,7 +30,7 @@ __all__ = [
 __getattr__, __dir__ = public_names(__name__, __all__)
 
 ADDITIVE = (tf.compat.v1.train.GradientDescentOptimizer, tf.compat.v1.train.MomentumOptimizer)
-"""Optimizers that may get gradients of zero between updates; they are not applied there at all."""
+"""Optimizers that GradientAccumulationOptimizer applies only once for each update."""
 ON_TILES = Storage(offload_weight_update_variables=False)
 
 
@@ -61,7 +61,7 @@ class _Accumulating(IpuOptimizer):
         """Accumulates gradients; after the last batch the wrapped optimizer applies them.
 
         Args:
-            grads_and_vars: pairs as of `compute_gradients`.
+            grads_and_vars: pairs, as `compute_gradients` returns them.
             global_step: a variable to increment by one after the variables have been updated.
             name: optional name of the operation.
 
@@ -109,8 +109,8 @@ class GradientAccumulationOptimizerV2(_Accumulating):
         num_mini_batches: number of mini-batches the gradients will be accumulated for.
         offload_weight_update_variables: whether variables that only the update uses (momenta) are in remote memory, in
             the cost report of the function: there they take no tile memory between updates, and their transfers take
-            cycles. None is True, where the system has remote buffers (training a model, section 6.7). Results do not
-            change.
+            cycles. None stands for True if the system has remote buffers (training a model, section 6.7). Results do
+            not change.
         replicated_optimizer_state_sharding: whether each replica stores a shard of the offloaded state; None is the
             value given for `offload_weight_update_variables`.
         dtype: the data type of the accumulators: None for the variable's type, a DType, or a function that takes the
@@ -147,8 +147,8 @@ class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV
     Args:
         opt: an existing `tf.compat.v1.train.Optimizer` to encapsulate.
         num_mini_batches: number of mini-batches the gradients will be accumulated for.
-        offload_weight_update_variables: whether momenta are in remote memory, in the cost report alone.
-        replicated_optimizer_state_sharding: whether each replica stores a shard of the momenta, likewise.
+        offload_weight_update_variables: whether the cost report has momenta in remote memory.
+        replicated_optimizer_state_sharding: whether the cost report has a shard of the momenta on each replica.
         dtype: the data type of the accumulators: None for the variable's, a DType, or a function of the variable.
         name: optional name prefix for the operations created when applying gradients; the class's name by default.
         reduction_method: a `GradientAccumulationReductionMethod` or its name; gradients are summed by default.
@@ -167,7 +167,7 @@ class GradientAccumulationOptimizer(_Accumulating):
     Args:
         opt: an existing GradientDescentOptimizer or MomentumOptimizer to encapsulate.
         num_mini_batches: number of mini-batches the gradients will be accumulated for.
-        verify_usage: whether other optimizers are refused, which need GradientAccumulationOptimizerV2.
+        verify_usage: whether all other optimizers are refused; use GradientAccumulationOptimizerV2 for them.
         name: optional name prefix for the operations created when applying gradients; the class's name by default.
 
     Raises:
@@ -215,7 +215,7 @@ class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
     Args:
         opt: an existing GradientDescentOptimizer or MomentumOptimizer to encapsulate.
         num_mini_batches: number of mini-batches the gradients will be accumulated for.
-        verify_usage: whether other optimizers are refused, which need CrossReplicaGradientAccumulationOptimizerV2.
+        verify_usage: whether all others are refused; use CrossReplicaGradientAccumulationOptimizerV2 for them.
         name: optional name prefix for the operations created when applying gradients; the class's name by default.
     """
 

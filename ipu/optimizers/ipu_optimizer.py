@@ -64,7 +64,7 @@ class IpuOptimizer(tf.compat.v1.train.Optimizer):
         """Applies gradients with the wrapped optimizer.
 
         Args:
-            grads_and_vars: pairs as of `compute_gradients`.
+            grads_and_vars: pairs, as `compute_gradients` returns them.
             global_step: a variable to increment by one after the variables have been updated.
             name: optional name of the operation.
 

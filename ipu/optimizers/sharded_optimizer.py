@@ -56,7 +56,7 @@ class ShardedOptimizer(IpuOptimizer):
         """Applies gradients with the wrapped optimizer.
 
         Args:
-            grads_and_vars: pairs as of `compute_gradients`.
+            grads_and_vars: pairs, as `compute_gradients` returns them.
             global_step: a variable to increment by one after the variables have been updated.
             name: optional name of the operation.
 

@@ -31,7 +31,7 @@ GROUP = "ipu_random_states"
 """A group in the file of weights, which Keras does not read."""
 GLOBAL = "has_global_generator"
 METADATA = "training_metadata"
-"""The content of Keras' file of metadata, of the same moment."""
+"""The attribute of that group which contains Keras' metadata of the same moment."""
 STAGE = ".being-written"
 """The folder of an incomplete backup, inside the backup's folder."""
 logger = logging.getLogger("ipu")
@@ -102,7 +102,7 @@ def _add_states(callback: BackupAndRestore) -> None:
 
 
 def _keep(path: Path, former: Path, stage: Path) -> None:
-    """Makes `former` the file at `path`, which stays there."""
+    """Copies the file at `path` to `former`, by way of the folder `stage`."""
     if path.exists():
         shutil.copyfile(path, stage / former.name)
         put(stage / former.name, former)

@@ -1,4 +1,4 @@
-"""Keras' update of SGD with fewer operations. The arithmetic, and its order, is Keras'."""
+"""Keras' update of SGD with fewer operations, but with the same arithmetic in the same order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keras_ext.wrapping import Original
 
 
 def update_step(original: Original, optimizer: Any, gradient: Tensor, variable: Any, learning_rate: Any) -> None:
-    """SGD's `update_step`; Keras' own where traced updates are not served."""
+    """SGD's `update_step`. Calls Keras' own for variables and gradients that `is_served` excludes."""
     moments = (optimizer.momentums[optimizer._get_variable_index(variable)],) if optimizer.momentum else ()
     if not is_served(gradient, (float(optimizer.momentum),), *moments, variable):
         return original(optimizer, gradient, variable, learning_rate)

@@ -25,7 +25,7 @@ class Dropout(Definition):
         **kwargs: arguments of every Keras layer.
 
     Raises:
-        ValueError: another rate or seed.
+        ValueError: `rate` or `seed` has another value.
     """
 
     base = "Dropout"

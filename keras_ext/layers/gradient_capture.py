@@ -10,10 +10,10 @@ from keras_ext.types import Config, Nest, Tensor
 
 
 class CaptureUpstreamGradients(Definition):
-    """Returns its input, a tensor; the gradient of the loss with respect to it is captured.
+    """Returns its input, a tensor, and captures the gradient of the loss with respect to it.
 
-    A model's `fit` captures for its optimizer, `ALSOptimizer(captured_grads_only=True)`; other backward passes need
-    `ipu.eager.backprop.GradientCaptureTape` or `GradientCaptureContext`, else they raise RuntimeError.
+    A model's `fit` captures for its optimizer, `ALSOptimizer(captured_grads_only=True)`. Other backward passes raise
+    RuntimeError without `ipu.eager.backprop.GradientCaptureTape` or `GradientCaptureContext`.
 
     Args:
         tag: the key of the gradient; None is the layer's name and "_cug". A tag that occurs twice raises ValueError.

@@ -16,10 +16,10 @@ from keras_ext.types import Tensor
 class GroupNormalization(Definition):
     """Gives each group of a sample's channels, over all other dimensions, zero mean and unit variance.
 
-    Statistics are those of float32. The weights are `gamma` and `beta`, [channels].
+    Statistics are computed in float32. The weights are `gamma` and `beta`, [channels].
 
     Args:
-        dtype: of the weights and the result, or a policy of Keras.
+        dtype: the dtype of the weights and the result, or a policy of Keras.
         groups: the number of groups, which divides the number of channels; None is a group for each channel.
         channels_axis: the axis of the channels; not 0, the batch's.
         center: whether to add `beta`.
@@ -28,7 +28,7 @@ class GroupNormalization(Definition):
         beta_initializer, gamma_initializer: initializers of the weights; None is zeros and ones.
         strided_channel_grouping: whether channel c belongs to group c % groups. Weights trained elsewhere need False:
             group c // (channels / groups).
-        trainable, name, **kwargs: as of every Keras layer.
+        trainable, name, **kwargs: arguments of every Keras layer.
     """
 
     settings: ClassVar[tuple[str, ...]] = (
@@ -122,8 +122,8 @@ class InstanceNormalization(GroupNormalization):
     """GroupNormalization with a group for each channel.
 
     Args:
-        dtype, channels_axis, center, scale, epsilon, beta_initializer, gamma_initializer: as of GroupNormalization.
-        trainable, name, **kwargs: as of every Keras layer.
+        dtype, channels_axis, center, scale, epsilon, beta_initializer, gamma_initializer: as in GroupNormalization.
+        trainable, name, **kwargs: arguments of every Keras layer.
     """
 
     settings = ("channels_axis", "center", "scale", "epsilon", "beta_initializer", "gamma_initializer")
@@ -149,13 +149,13 @@ class LayerNormalization(Definition):
     """Keras' LayerNormalization over one or more axes, in float32 by default.
 
     Args:
-        dtype: of the weights and the computation, or a policy of Keras.
+        dtype: the dtype of the weights and the computation, or a policy of Keras.
         axis: the axis to normalize over, or a sequence of axes.
         epsilon: added to the variance.
         center: whether to add the weight `beta`.
         scale: whether to multiply by the weight `gamma`.
         beta_initializer, gamma_initializer: initializers of the weights.
-        trainable, name, **kwargs: as of every Keras layer, and regularizers and constraints of the weights.
+        trainable, name, **kwargs: arguments of every Keras layer, and regularizers and constraints of the weights.
     """
 
     base = "LayerNormalization"

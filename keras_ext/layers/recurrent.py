@@ -210,14 +210,14 @@ class PopnnLSTM(Recurrent):
         units: dimensionality of the output, above 0.
         activation: "tanh", "relu", "softmax", "sigmoid", "hard_sigmoid", or None for none.
         recurrent_activation: one of the same names except "relu".
-        kernel_initializer, recurrent_initializer, bias_initializer, unit_forget_bias: as of Keras' LSTM.
+        kernel_initializer, recurrent_initializer, bias_initializer, unit_forget_bias: as in Keras' LSTM.
         dropout: fraction of the inputs to drop, in [0, 1), by one mask for all time steps.
         dropout_seed: a pair of integers, from which the mask follows; None draws another one at each step.
         use_bias, recurrent_dropout, go_backwards, unroll: must be Keras' defaults: True, 0, False and False.
         kernel_regularizer, recurrent_regularizer, bias_regularizer, activity_regularizer: must be None.
         kernel_constraint, recurrent_constraint, bias_constraint: must be None.
         implementation: 1 or 2, without effect.
-        return_sequences, return_state, stateful: as of Keras' LSTM; the states are h and c, in this order.
+        return_sequences, return_state, stateful: as in Keras' LSTM; the states are h and c, in this order.
         partials_dtype: float16 or float32, what the cost report assumes for the partials of forward products; float32
             leaves it to the `matmuls` of IPUConfig. Results do not change.
         seed: an integer for initializers of kernels that have none.
@@ -281,13 +281,13 @@ class PopnnGRU(Recurrent):
     """Keras' GRU with the arguments of Popnn's. Its weights are Keras', in the same order.
 
     Args:
-        units, activation, recurrent_activation, use_bias: as of PopnnLSTM.
-        kernel_initializer, recurrent_initializer, bias_initializer: as of Keras' GRU.
+        units, activation, recurrent_activation, use_bias: as in PopnnLSTM.
+        kernel_initializer, recurrent_initializer, bias_initializer: as in Keras' GRU.
         kernel_regularizer, recurrent_regularizer, bias_regularizer, activity_regularizer: must be None.
         kernel_constraint, recurrent_constraint, bias_constraint: must be None.
-        dropout, dropout_seed, recurrent_dropout, implementation: as of PopnnLSTM.
-        return_sequences, return_state, stateful: as of Keras' GRU.
-        go_backwards, unroll, seed, partials_dtype, time_major, **kwargs: as of PopnnLSTM.
+        dropout, dropout_seed, recurrent_dropout, implementation: as in PopnnLSTM.
+        return_sequences, return_state, stateful: as in Keras' GRU.
+        go_backwards, unroll, seed, partials_dtype, time_major, **kwargs: as in PopnnLSTM.
         reset_after: whether the reset gate comes after the product of the state.
 
     Raises:

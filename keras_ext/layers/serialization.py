@@ -28,10 +28,10 @@ class SerialDense(Definition):
         serialization_factor: the number of smaller products, which divides the dimension.
         serialization_dimension: "input_columns" for the inputs' rows m, all dimensions but the last taken as one;
             "input_rows_kernel_columns" for k, or "kernel_rows" for n.
-        activation, use_bias, **kwargs: as of Dense.
+        activation, use_bias, **kwargs: as in Keras' Dense.
 
     Raises:
-        ValueError: `serialization_dimension` is none of these.
+        ValueError: `serialization_dimension` has another value.
     """
 
     base = "Dense"
@@ -94,10 +94,10 @@ class Embedding(Definition):
         embeddings_initializer: initializer of the table.
         serialization_factor: the number of slices of the table, which divides `input_dim`. Above 1, indices out of
             range give rows of zeros.
-        **kwargs: as of Keras' Embedding.
+        **kwargs: as in Keras' Embedding.
 
     Raises:
-        ValueError: a size or the factor is none of these.
+        ValueError: a size is not positive, or the factor does not divide `input_dim`.
     """
 
     base = "Embedding"

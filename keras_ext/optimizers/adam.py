@@ -15,7 +15,7 @@ class AdamIpuOptimizer(WithStates):
     """Keras' Adam, whose moments may have dtypes of their own, and with or without the correction of their bias.
 
     Args:
-        learning_rate, beta_1, beta_2, epsilon, amsgrad, name, **kwargs: as of Keras' Adam.
+        learning_rate, beta_1, beta_2, epsilon, amsgrad, name, **kwargs: as in Keras' Adam.
         m_dtype, v_dtype, vhat_dtype: dtypes of the first moment, the second, and the second's maximum with `amsgrad`;
             None is the variable's.
         debiasing: whether to correct for the moments' initial zeros.

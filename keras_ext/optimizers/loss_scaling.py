@@ -25,8 +25,8 @@ class ALSOptimizer(Definition):
     """Applies an optimizer to a loss times a factor, and divides the gradients by it again.
 
     Every `update_frequency` updates, the factor is divided by `increase_factor` if more than `ratio_threshold` of the
-    scaled gradients' elements, of any dtype, were above `histogram_bin_edge`, NaN included. Otherwise it is multiplied
-    by it. The factor stays at least 1 and less than `max_loss_scaling_factor`.
+    scaled gradients' elements, of any dtype, were above `histogram_bin_edge` or NaN. Otherwise the factor is multiplied
+    by `increase_factor`. It stays at least 1 and less than `max_loss_scaling_factor`.
 
     Args:
         opt: the optimizer of the same Keras.
@@ -38,12 +38,12 @@ class ALSOptimizer(Definition):
         ratio_threshold: the share of large elements, between 0 and 1.
         captured_grads_only: whether only gradients count that `CaptureUpstreamGradients` and
             `CaptureActivationGradients` capture: those of each micro-batch, in place of the whole update's.
-        lpf_alpha: the weight of the former share, against that of the last period, in a smoothed one; in [0, 1).
+        lpf_alpha: the weight of former periods in the share of large elements, in [0, 1); 0 counts only the last one.
         histogram_bin_edge: the size of a scaled gradient's element above which it is large.
-        name: of the optimizer.
+        name: the name of the optimizer.
 
     Raises:
-        ValueError: an argument is none of these, or `opt` is a loss scaling optimizer.
+        ValueError: an argument has another value, or `opt` is a loss scaling optimizer.
     """
 
     settings = (
@@ -173,7 +173,7 @@ class ALSOptimizer(Definition):
         Args:
             grads_and_vars: pairs of gradient and variable; gradients are scaled ones in Keras 3, those of
                 `compute_gradients` in tf_keras.
-            **kwargs: as of `apply_gradients` of the Keras.
+            **kwargs: arguments of the `apply_gradients` of this Keras.
 
         Returns:
             In Keras 3 `iterations`, the variable that counts updates. In tf_keras what its `apply_gradients` returns.

@@ -15,7 +15,7 @@ class SGDIpuOptimizer(WithStates):
     """Keras' SGD, whose momentum may have a dtype of its own.
 
     Args:
-        learning_rate, momentum, nesterov, name, **kwargs: as of Keras' SGD.
+        learning_rate, momentum, nesterov, name, **kwargs: as in Keras' SGD.
         momentum_accum_dtype: the dtype of the momentum's accumulators; None is the variable's.
         optimizer_compute_precisions: the dtype in which steps are computed, in a sequence; float32 unless given.
         outline_apply_gradients, outline_apply_gradients_kwargs: accepted; they have no effect on results.

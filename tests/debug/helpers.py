@@ -1,4 +1,4 @@
-"""Runs programs of other tests on the debug executor, whole or with something made wrong."""
+"""Runs programs of other tests on the debug executor, as they are or with an error put into them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def elementwise_table() -> str:
 
 
 def structured_table() -> str:
-    """The operations that move, contract, reduce or run computations: by kinds, and types if not of all."""
+    """The operations that move, contract, reduce or run computations: by kind, and by types if they do not take all."""
 
     def kind(row: Opcode) -> str:
         return row.kind + (f" of {told(row.operand_types)}" if row.operand_types else "")

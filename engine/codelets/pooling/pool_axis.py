@@ -1,4 +1,4 @@
-"""Windows of pooling along an axis, and along a row of an image: which of their positions are in the operand."""
+"""Windows of pooling along an axis, and along a row of an image: which positions of a window are in the operand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.ir.attributes import WindowDimension
 MOST_COLUMNS = 7
 """Most columns of a window: each number of columns has its own code."""
 FEWEST_CHANNELS = 4
-"""Fewest channels where windows step over elements: the lanes are then channels of one window."""
+"""Fewest channels if windows skip elements: then the lanes are channels of one window."""
 
 
 class WindowAxis(Record):
@@ -27,7 +27,7 @@ class WindowAxis(Record):
 
 
 class PoolAxis(WindowAxis):
-    """Words for height and width each, where neighbouring windows or elements are computed together."""
+    """Words for the height or the width, along which neighbouring windows or elements are computed together."""
 
     first_whole: int  # the first window that is completely inside the operand
     wholes: int  # such windows that are computed together
@@ -64,7 +64,7 @@ def along_row(kernel: Any, columns: int, step: int) -> Any:
 
 
 def pool_axis(w: WindowDimension, low: int, size: int, windows: int, pitch: int) -> PoolAxis:
-    """Makes the words of an axis; windows are computed together, like elements, unless they step over elements."""
+    """Makes the words of an axis. Windows, and elements, are computed together unless windows skip elements."""
     first_whole = max(0, -(-low // w.stride))
     wholes = min(windows, (size - w.size + low) // w.stride + 1) - first_whole
     first_inner = max(0, w.size - 1 - low)

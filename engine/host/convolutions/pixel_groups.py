@@ -1,8 +1,8 @@
 """Convolutions with few output features: the features of several neighbouring output positions fill the lanes together.
 
 P positions along one dimension read T + P - 1 taps there. The kernel is stored with zeros before and after its taps,
-so that the elements that multiply one input element are contiguous, for all P positions: the rows of such a kernel
-overlap, each begins one position after the last. The zeros cost less than idle lanes would.
+so that the elements that multiply one input element are contiguous, for all P positions. The rows of such a kernel
+overlap: each begins one position after the row before it. The zeros cost less than idle lanes would.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ WORTH = 0.93
 LEAST_MULTIPLY_ADDS = 500_000
 """Multiply-adds of a convolution below which the kernel keeps its layout."""
 MOST_POSITIONS = 16
-"""Most neighbouring positions beside features in the lanes: as many as AVX-512 has lanes."""
+"""Most neighbouring positions of a group: as many as AVX-512 has lanes."""
 SINGLE_VECTOR = 1.15
-"""Factor on the time of kernels of one vector where k is long: they wait for memory (timed on a Xeon)."""
+"""The factor by which kernels of one vector take longer if k is long, as they wait for memory (timed on a Xeon)."""
 COPY_CYCLES = 0.4
 """Cycles for each element of the kernel that is repacked (timed on a Xeon)."""
 

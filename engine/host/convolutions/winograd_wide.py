@@ -28,9 +28,9 @@ MOST_BYTES = 1 << 28
 
 
 def bids(size: ConvolutionSize, element_type: str) -> dict[str, float]:
-    """Estimates the least times as a convolution and as a gradient by the kernel, as shares of the contraction's.
+    """Estimates the least time as a convolution, and as a gradient by the kernel, in shares of the contraction's time.
 
-    There are none where tiles cannot compute it.
+    Kinds that no tiles can compute are left out.
     """
     found = _best_tilings(undilated(size)) if _has_tiles(size, element_type) else {}
     return {"wide gradient" if backward else "wide convolution": share for backward, (_, share) in found.items()}
@@ -60,7 +60,7 @@ def _has_tiles(size: ConvolutionSize, element_type: str) -> bool:
 
 
 def _best_tilings(size: ConvolutionSize) -> dict[bool, tuple[Tiling, float]]:
-    """Finds the fastest tiles as a convolution (False) and as a gradient by the kernel (True), with their shares.
+    """Finds the fastest tiles for a convolution (False) and for a gradient by the kernel (True), with their shares.
 
     The kind with fewer taps comes first.
     """
@@ -149,7 +149,7 @@ def _steps(size: ConvolutionSize, backward: bool) -> Pair | None:
 
 
 def _cost(size: ConvolutionSize, backward: bool, tiling: Tiling) -> float:
-    """Multiply-adds that take as long; infinite for arrays that are too large."""
+    """The multiply-adds that take as long as the convolution by these tiles; infinite if the arrays are too large."""
     field, taps = flat(size.field), flat(size.taps)
     images, inputs, wide = size.batch, size.inputs, whole_vectors(size.outputs)
     if backward:

@@ -58,7 +58,7 @@ def pipeline_gantt(data: dict[str, Any]) -> dict[str, Any] | None:
     text = {"type": "text", "align": "left", "dx": 2, "color": "var(--paper)", "fontSize": 10, "clip": True}
     label = {"x": x, "y": y, "text": {"field": "micro-batch"}, "tooltip": tip}
     labels = {"data": {"values": numbered}, "mark": text, "encoding": label}
-    # A chart whose numbers need more width than the page scrolls sideways.
+    # If the numbers need more width than the page has, the chart scrolls sideways.
     narrowest = min((row["end"] - row["begin"] for row in numbered), default=length)
     digits = len(str(max((row["micro-batch"] for row in numbered), default=0)))
     least = min(WIDEST, round((4 + 6 * digits) * length / max(1, narrowest)) + 80)

@@ -312,7 +312,7 @@ def select_ipus(opts: IpuOptions, indices: Sequence[int]) -> IpuOptions:
 
     Args:
         opts: the options, of `create_ipu_config`; they are updated.
-        indices: an integer for each TensorFlow device: the Id of one or several IPUs, as of IPUConfig.select_ipus.
+        indices: an integer for each TensorFlow device: the Id of one or several IPUs, as in IPUConfig.select_ipus.
 
     Returns:
         The same options.

@@ -54,7 +54,7 @@ def precompiled_user_op(
         raise not_found(library_path, "no such file")
     raise UnsupportedOperation(
         f"Expected operations that run without Poplar. Received: {op_name!r} of {library_path!r} for {name!r}, which "
-        f"adds compiled vertices to a Poplar graph, and runs on an IPU alone. Write the vertex in Python with "
+        f"adds compiled vertices to a Poplar graph, and runs only on an IPU. Write the vertex in Python with "
         f"ipu.custom_ops.vertex, a function of its slices that Numba compiles (docs/custom_vertices.md); or call a C++ "
         f"function of the host with ipu.custom_ops.cpu_user_operation."
     )

@@ -47,7 +47,7 @@ class StopAfterRuns(SessionRunHook):
 
 
 class EndOfData(SessionRunHook):
-    """Starts an infeed with its session, and stops at the end of the data set; the last of the hooks.
+    """Starts an infeed with its session, and stops at the end of the data set. It must be the last hook.
 
     It is created in the graph of the data set, in which the infeed has a session of its own.
 

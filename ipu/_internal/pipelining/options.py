@@ -60,7 +60,7 @@ class GradientAccumulationReductionMethod(Enum):
             The member.
 
         Raises:
-            ValueError: `method` is none of these.
+            ValueError: `method` has another value.
         """
         return cls[checked_reduction(method).upper()]
 
