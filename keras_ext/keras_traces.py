@@ -1,7 +1,7 @@
 """The traces of a step that plain Keras would make: which one runs a batch, and the Python state that it has read.
 
-TensorFlow traces a function once for each type of its arguments, from the second type on with open dimensions. The
-engine's programs have a shape each, so one may be compiled long after the trace in which Keras runs such batches.
+TensorFlow traces a function once for each type of its arguments, from the second type on with open dimensions. Each
+program of the engine has one shape, so it may be compiled long after the trace by which Keras would run its batches.
 """
 
 from __future__ import annotations

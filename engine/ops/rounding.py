@@ -1,4 +1,4 @@
-"""Stochastic rounding: random bits for each element of an array, and the conversion to float16 that takes them.
+"""Stochastic rounding: random bits for each element of an array, and the conversion to float16 that uses them.
 
 The generator is a function, not a sequence: bits depend on a key and the number of the element alone. An array is
 stored on tiles in blocks of a power of two, so the upper bits of that number are the tile's and the lower ones the

@@ -45,7 +45,7 @@ class InstallingFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Asks the other finders for a framework's spec, whose loader it makes install; None for every other name."""
+        """Returns the other finders' spec of a framework, whose loader then installs; None for every other name."""
         # The others may call back: some delegate a name to all other finders, too.
         if name not in FRAMEWORKS or name in self._asking:
             return None

@@ -35,7 +35,7 @@ def patient_connections(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def mlp(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object]:
-    """A directory of versions with one of an exported model of batch size 8, and the model."""
+    """A directory with one version of an exported model of batch size 8, and the model itself."""
     directory = tmp_path_factory.mktemp("served") / "mlp"
     return directory, export_mlp(directory / "3")
 

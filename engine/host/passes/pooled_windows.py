@@ -25,7 +25,7 @@ from engine.program.work.winograd_tiles import Strides
 OPCODES = ("add", "maximum", "maximum-number", "minimum")
 TYPES = ("f32", "f16", "bf16")
 FEW_POSITIONS = 4
-"""Positions of a window up to which loops are as fast, where windows step over elements and nothing is padded."""
+"""Positions of a window up to which loops are as fast, if windows skip elements and nothing is padded."""
 
 KINDS = ("arena", "variable", "constant", "feed")
 """Kinds of buffers that compute sets may read in place of the copy."""

@@ -41,8 +41,8 @@ def check_owner(function: HostFunction, variables: Iterable[Any]) -> None:
     if owner is not None and any(_handle(each.lock_holder) is _handle(owner) for each in variables):
         raise ConfigurationError(
             f"Expected a program that looks up rows of host embedding {function.name!r} to leave its variable alone. "
-            f"Received: a program that reads or assigns the variable, too, in a copy on the device, which would not "
-            f"have the updates of rows, or undo them. Read rows by lookup, let a program without look-ups use the "
+            f"Received: a program that reads or assigns the variable, too, in a copy on the device, which would miss "
+            f"the updates of rows, or undo them. Read rows by lookup, let a program without look-ups use the "
             f"variable, or keep it on the device: embedding_ops.embedding_lookup."
         )
 

@@ -23,7 +23,7 @@ class MatMuls(Category):
     """Options that affect matrix multiplications."""
 
     clear_pass_type: bool = option(
-        False, "Keep from PopLibs to which pass a multiplication belongs; can save memory in large models."
+        False, "Do not tell PopLibs the pass to which a multiplication belongs; can save memory in large models."
     )
     poplar_options: dict = option(
         {},
