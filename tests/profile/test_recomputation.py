@@ -1,4 +1,4 @@
-"""A step that recomputes activations on one chip has fewer bytes at the peak, and repeats cycles of the forward pass."""
+"""A step that recomputes activations on one chip has fewer bytes at the peak, but repeats parts of the forward pass."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def original(
         return None
     if innermost_region(rewriter.program, writers[0]) != innermost_region(rewriter.program, at):
         return None
-    if images[0] == 1:  # its stride is 0; nothing follows it, so it has all rows, also one that ends early
+    if images[0] == 1:  # a single image has stride 0; it ends with the array, also within a row
         strides = (-(-padded.buffer.shape.bytes // strides[1]) * strides[1], *strides[1:])
     box = _box(copy.work, source.strides, target.strides, (*strides, item))
     low = _low(target.address.offset - padded.offset, strides)
