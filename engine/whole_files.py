@@ -82,9 +82,10 @@ def write_all(contents: Mapping[Path, Any], *, mode: int | None = None, sync: bo
 
 @contextlib.contextmanager
 def staged(path: str | Path) -> Iterator[Path]:
-    """A path of the same name in a folder beside it, to write a file, a folder, or files of that prefix.
+    """Yields a path of the same name in a new folder beside it: write a file, a folder, or files of that prefix there.
 
-    At the end all that is in the folder replaces what is in its place, `path` last; after an error nothing has changed.
+    At the end all that is in the new folder replaces what has its name beside `path`, and `path` is replaced last. After
+    an error nothing has changed.
     """
     place = _place(Path(path))
     make_folder(place.parent)
@@ -107,7 +108,7 @@ def _order(written: Path, place: Path) -> tuple[bool, bool, bool, str]:
 def put(written: Path, path: Path) -> None:
     """Renames a file or a folder, once it is on the disk, to `path` on the same file system, whose content it replaces.
 
-    A folder replaces a folder in one exchange, where the system has it; what the new one lacks is deleted.
+    A folder replaces a folder in one exchange, if the system has such; then the content of the old one is deleted.
     """
     for each in [*written.rglob("*"), written] if written.is_dir() else [written]:
         _sync(each)

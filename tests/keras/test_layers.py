@@ -34,7 +34,7 @@ def model_of_all(kit: Kit) -> Any:
     x = layers.InstanceNormalization(center=False, epsilon=0.1)(layers.SerialDense(6, 3, "kernel_rows", "tanh")(x))
     x = layers.PopnnLSTM(5, dropout=0.1, return_sequences=True, seed=1)(keras.layers.Reshape((2, 3))(x))
     x = layers.CaptureActivationGradients(layers.GRU(6, activation="softmax", dropout=0.1, dropout_seed=(1, 2)))(x)
-    rows = layers.Embedding(4, 3, serialization_factor=2)(inputs)  # of indices out of range are zeros
+    rows = layers.Embedding(4, 3, serialization_factor=2)(inputs)  # zeros for indices out of range
     x = keras.layers.Concatenate()([x, keras.layers.Flatten()(rows)])
     return keras.Model(inputs, keras.layers.Dense(CLASSES, "softmax")(x))
 

@@ -107,7 +107,7 @@ def test_gradients_of_activations_multiply_too(kind: str) -> None:
     assert found == ["gelu-gradient", "relu-gradient", "tanh-gradient"]
 
 
-def test_operations_on_what_is_broadcast_cost_what_they_are_small() -> None:
+def test_operations_on_a_small_array_are_cheap_although_it_is_broadcast() -> None:
     b = Builder("broadcast")
     x, scale = b.parameter("f32", SHAPE), b.parameter("f32", (4096,))
     root = b.elementwise("sqrt", b.add(scale, b.splat(1e-3, (4096,))))
@@ -166,7 +166,7 @@ def test_softmax_and_norms_of_half_floats_are_computed_in_them(form: Callable) -
     ("form", "given", "wanted"),
     [(softmax, "f32", "f32"), (softmax, "f16", "f32"), (layer_norm, "f32", "f16"), (exponentials, "f16", "f16")],
 )
-def test_what_is_fp32_at_a_border_or_no_layer_stays_so(form: Callable, given: str, wanted: str) -> None:
+def test_values_that_enter_or_leave_in_fp32_stay_in_fp32(form: Callable, given: str, wanted: str) -> None:
     found = kinds_of(form, given, wanted)
     assert ("exponential" if form is not layer_norm else "subtract", "f32") in found
 
