@@ -82,10 +82,10 @@ def write_all(contents: Mapping[Path, Any], *, mode: int | None = None, sync: bo
 
 @contextlib.contextmanager
 def staged(path: str | Path) -> Iterator[Path]:
-    """Yields a path of the same name in a new folder beside it: write a file, a folder, or files of that prefix there.
+    """Yields a path of the same name in a new folder beside it, for a file, a folder, or files of that prefix.
 
-    At the end all that is in the new folder replaces what has its name beside `path`, and `path` is replaced last. After
-    an error nothing has changed.
+    At the end all that is in the new folder replaces what has its name beside `path`; `path` is replaced last. After an
+    error nothing has changed.
     """
     place = _place(Path(path))
     make_folder(place.parent)

@@ -24,7 +24,7 @@ from keras_ext.types import KerasModel, Nest, Tensor
 
 
 class ServingExport(Extension):
-    """The method about export for serving."""
+    """The method that exports a model for serving."""
 
     def export_for_ipu_serving(
         self: KerasModel,
@@ -59,9 +59,9 @@ class ServingExport(Extension):
             `output_names`, or a list of tensors if these are None.
 
         Raises:
-            ConfigurationError: a ValueError: a model that is not built or lacks a batch size, a directory that is not
-                empty, names and steps that do not fit.
-            StepCountError: a ValueError: a number of iterations that is illegal for the schedule.
+            ConfigurationError: a ValueError, for a model that is not built or lacks a batch size, a directory that is
+                not empty, or names and steps that do not fit.
+            StepCountError: a ValueError, for a number of iterations that is illegal for the schedule.
             UnsupportedOperation: operations that an IPU cannot run.
         """
         arguments = dict(locals())
@@ -142,7 +142,7 @@ def _with_batch(model: KerasModel, spec: tf.TensorSpec, name: str, batch_size: i
         sizes[0] = batch_size
     elif sizes and sizes[0] is None:
         raise ConfigurationError(
-            f"Expected a batch size for model {model.name!r}: compiled programs are for one. Received: neither "
+            f"Expected a batch size for model {model.name!r}: a program is compiled for one. Received: neither "
             f"batch_size nor an input {name!r} that says it. Pass batch_size, or give Input(batch_size=...)."
         )
     if None in sizes:

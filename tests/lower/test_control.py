@@ -160,7 +160,7 @@ def test_workers_do_not_synchronise_in_a_recurrent_layer(workers: int) -> None:
 
 
 def test_loop_invariants_are_computed_once() -> None:
-    """Outside of the loop are the bias taken out of a variable, and the weights turned for the backward product."""
+    """Computed before the loop: the bias read from a variable, and the weights transposed for the backward product."""
     program = build_program(LOOPS["recurrence"](), ["variable"] * 3, {})
     inside = [s for r in program.regions if r.repeats for s in program.compute_sets[r.begin : r.end]]
     outside = [s for s in program.compute_sets if s not in inside]

@@ -29,7 +29,7 @@ from engine.program.rewriter import ProgramRewriter
 from engine.program.work.convolution import Convolution
 
 FEW_FEATURES_WORTH = 0.9
-"""Share of other algorithms' cycles below which few features are worth it: none of 23 convolutions was slower so."""
+"""Share of other algorithms' cycles below which few features are worth it: none of 23 convolutions became slower."""
 TRANSFORMS = (winograd, winograd_wide)
 """Families of transforms of tiles: each part of a convolution, of one combination of phases, may use another."""
 OVERLAP_WORTH = 0.8

@@ -221,7 +221,7 @@ class _Run:
                 depend[each] = None
                 if control_flow_util.GetContainingWhileContext(each._get_control_flow_context()) is not None:
                     raise UnsupportedOperation(
-                        f"Expected loops of TensorFlow 1 to take no results of an IPU that no program contains. "
+                        f"Expected loops of TensorFlow 1 to take no results of operations on an IPU in no program. "
                         f"Received: {each.name!r} ({each.type}) in one. Call tf.compat.v1.enable_control_flow_v2() "
                         f"first, or compile the operations before it with ipu_compiler.compile."
                     )
