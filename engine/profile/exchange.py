@@ -95,7 +95,7 @@ class Layouts:
     def known_of(self, compute_set: ComputeSet) -> Hashable:
         """Facts about its arrays that decide a compute set's cost: copies of it with equal facts have equal costs."""
         reads = (
-            (self._written.get(b), self.is_home(b, compute_set), b in self.random_bits, b.kind)
+            (self._written.get(b), self.is_home(b, compute_set), self.is_table(b), b in self.random_bits, b.kind)
             for b in (span.buffer for span in compute_set.reads)
         )
         writes = ((b in self._homes, b.permanent, b.kind) for b in (span.buffer for span in compute_set.writes))

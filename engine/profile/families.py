@@ -53,12 +53,6 @@ def is_padding(compute_set: ComputeSet) -> bool:
     return bool(compute_set.writes) and all(span.buffer.permanent for span in compute_set.writes)
 
 
-def _lookup(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost | None:
-    """Cost of a gather of whole slices; None for other gathers, which are element-wise copies."""
-    lookup = lookup_of(compute_set)
-    return None if lookup is None else plan_lookup(lookup, target, assumptions.slice_proportion())
-
-
 def lookup_of(compute_set: ComputeSet) -> Lookup | None:
     """The look-up of a compute set that gathers whole slices; None for all others."""
     work_estimate = compute_set.work_estimate
@@ -167,7 +161,6 @@ def _factorization(compute_set: ComputeSet, target: Target, assumptions: Assumpt
 
 
 ESTIMATORS: dict[str, Estimator] = {
-    "gather": _lookup,
     "scatter": _update,
     "sort": _sort,
     "triangular-solve": _triangular_solve,

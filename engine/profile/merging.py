@@ -14,7 +14,7 @@ from engine.profile.families import lookup_of
 from engine.profile.options import Assumptions
 from engine.profile.plan import best_plan
 from engine.profile.slices import plan_lookup
-from engine.profile.superstep import options_of, product_of, product_step
+from engine.profile.superstep import lookup_at_home, options_of, product_of, product_step
 from engine.profile.superstep_cost import SuperstepCost
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.program.work.codelet_work import has_codelet
@@ -128,7 +128,7 @@ class _Merger:
 
     def one_lookup(self, group: Group) -> SuperstepCost:
         """Cost of all look-ups of a group in one plan."""
-        lookups = [found for at in group if (found := lookup_of(self.compute_sets[at]))]
+        lookups = [found for at in group if (found := lookup_at_home(self.compute_sets[at], self.layouts))]
         whole = replace(lookups[0], lookups=sum(each.lookups for each in lookups))
         return plan_lookup(whole, self.target, self.planning[group[0]].slice_proportion())
 

@@ -10,12 +10,12 @@ from math import isqrt, prod
 from engine.errors import InternalError
 from engine.profile.convolution import PlannedConvolution
 from engine.profile.exchange import Layouts, exchange_cycles, received_bytes
-from engine.profile.families import dynamic_lookup_of, family_step
+from engine.profile.families import dynamic_lookup_of, family_step, lookup_of
 from engine.profile.mapping import Spread, spread, spread_evenly
 from engine.profile.matmul import Product
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions, ProductOptions
 from engine.profile.plan import Plan, best_plan
-from engine.profile.slices import plan_lookup
+from engine.profile.slices import Lookup, plan_lookup
 from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import declared_cycles, kind_of, pooling_cycles, smaller_cycles, vertex_cycles, work_of
 from engine.program.program import ComputeSet
@@ -37,12 +37,21 @@ def superstep(
     if layouts.adds_parts(compute_set):
         shape = compute_set.writes[0].buffer.shape
         return SuperstepCost(0, 0, 0, spread(shape.elements, shape.dtype.itemsize, target).tiles, 0)
+    rows = lookup_at_home(compute_set, layouts)
+    if rows is not None:
+        return plan_lookup(rows, target, assumptions.slice_proportion())
     found = family_step(compute_set, target, assumptions) or _element_wise(compute_set, layouts, target)
     lookup = dynamic_lookup_of(compute_set) if assumptions.optimizations.replace_dynamic_slices else None
     if lookup is None:
         return found
     planned = plan_lookup(lookup, target, assumptions.slice_proportion())
     return min(found, planned, key=lambda step: step.cycles)
+
+
+def lookup_at_home(compute_set: ComputeSet, layouts: Layouts) -> Lookup | None:
+    """The look-up of a compute set that gathers whole slices, with its table at home if it is a variable."""
+    found = lookup_of(compute_set)
+    return None if found is None else replace(found, away=not layouts.is_table(compute_set.reads[0].buffer))
 
 
 def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> SuperstepCost:

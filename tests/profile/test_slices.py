@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.compile import build_program
-from engine.ir import GatherDimensionNumbers, Shape
+from engine.ir import GatherDimensionNumbers, Instruction, Shape
 from engine.ir.builder import Builder
 from engine.profile import Assumptions, estimate
 from engine.profile.optimizations import EstimatedOptimizations
 from engine.profile.slices import Lookup, plan_lookup
 from engine.target import target
 from tests.exploring import examples
+from tests.program.loop_parts import below, loop, next_count
 
 MK2 = target("ipu2")
 SYNC = MK2.superstep_sync
@@ -115,3 +116,21 @@ def test_a_dynamic_slice_along_two_dimensions_is_none() -> None:
     program = build_program(b.module(b.tuple(made)), ["variable", "feed", "feed"], {})
     options = Assumptions(optimizations=EstimatedOptimizations(replace_dynamic_slices=False))
     assert estimate(program, MK2).cycles == estimate(program, MK2, assumptions=options).cycles
+
+
+def test_a_table_that_a_loop_trains_is_on_the_tiles_of_its_look_ups() -> None:
+    def looked_up(s: Builder, table: Instruction, ids: Instruction) -> Instruction:
+        numbers = GatherDimensionNumbers((1,), (0,), (0,), 1)
+        return s.inferred("gather", (table, ids), gather_dimension_numbers=numbers, gather_slice_sizes=(1, 64))
+
+    b = Builder("training")
+    table, ids = b.parameter("f32", (20_000, 64)), b.parameter("s32", (50, 1))
+    zeros = b.splat(0.0, (50, 64))
+    _, _, trained, rows = loop(
+        *(b, [b.constant(0, "s32"), ids, table, zeros], below(3)),
+        lambda s, e: [next_count(s, e[0]), e[1], s.multiply(e[2], e[2]), looked_up(s, e[2], e[1])],
+    )
+    program = build_program(b.module(b.tuple(trained, rows), aliases={0: 0}), ["variable", "feed"], {})
+    (found,) = [each for each in estimate(program, MK2).costs if each.method == "slices"]
+    plan = plan_lookup(Lookup(20_000, 64, 50, 4), MK2)
+    assert found.cycles == 3 * (plan.compute + plan.exchange + plan.sync)
