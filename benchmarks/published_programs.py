@@ -19,6 +19,7 @@ from ipu.ipu_compiler import compile as compile_program
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.loops import repeat
 from ipu.ops.functional_ops import outlined_function
+from ipu.optimizers import GradientAccumulationOptimizerV2
 
 v1 = tf.compat.v1
 Build = Callable[[], Any]
@@ -89,15 +90,31 @@ def _residual_training(optimizer: Callable[[], Any]) -> Build:
     return lambda: compile_program(step, _images())
 
 
-def _residual_loop() -> Any:
+def _residual_loop(optimizer: Callable[[], Any]) -> Build:
     def step(loss: tf.Tensor, x: tf.Tensor, labels: tf.Tensor) -> Any:
         loss = _cross_entropy(_residual_network(x), labels)
-        with tf.control_dependencies([v1.train.GradientDescentOptimizer(0.01).minimize(loss)]):
+        with tf.control_dependencies([optimizer().minimize(loss)]):
             return tf.identity(loss)
 
     rows = np.zeros((1, 224, 224, 4), np.float16), np.zeros(1, np.int32)
-    infeed = IPUInfeedQueue(tf.data.Dataset.from_tensors(rows).repeat())
-    return compile_program(lambda: repeat(10, step, [tf.constant(0, HALF)], infeed))
+
+    def build() -> Any:
+        infeed = IPUInfeedQueue(tf.data.Dataset.from_tensors(rows).repeat())
+        return compile_program(lambda: repeat(10, step, [tf.constant(0, HALF)], infeed))
+
+    return build
+
+
+def _descent() -> Any:
+    return v1.train.GradientDescentOptimizer(0.01)
+
+
+def _momentum() -> Any:
+    return v1.train.MomentumOptimizer(0.01, 0.9)
+
+
+def _accumulated(optimizer: Callable[[], Any]) -> Callable[[], Any]:
+    return lambda: GradientAccumulationOptimizerV2(optimizer(), 10)
 
 
 def _perceptron(trains: bool, batch: int = 2) -> Build:
@@ -107,7 +124,7 @@ def _perceptron(trains: bool, batch: int = 2) -> Build:
         if not trains:
             return x
         loss = _cross_entropy(x, labels)
-        return loss, v1.train.GradientDescentOptimizer(0.01).minimize(loss)
+        return loss, _descent().minimize(loss)
 
     return lambda: compile_program(step, [v1.placeholder(HALF, (batch, 50_176)), v1.placeholder(tf.int32, (batch,))])
 
@@ -253,9 +270,11 @@ def _trivial_multiply() -> Any:
 
 PROGRAMS: dict[str, tuple[Build, int | None, bool]] = {
     "ResNet-like, inference": (_residual_inference, None, False),
-    "ResNet-like, momentum": (_residual_training(lambda: v1.train.MomentumOptimizer(0.01, 0.9)), None, False),
-    "ResNet-like, SGD": (_residual_training(lambda: v1.train.GradientDescentOptimizer(0.01)), None, False),
-    "ResNet-like, SGD in a loop": (_residual_loop, None, False),
+    "ResNet-like, momentum": (_residual_training(_momentum), None, False),
+    "ResNet-like, SGD": (_residual_training(_descent), None, False),
+    "ResNet-like, SGD in a loop": (_residual_loop(_descent), None, False),
+    "ResNet-like, SGD, accumulated": (_residual_loop(_accumulated(_descent)), None, False),
+    "ResNet-like, momentum, accumulated": (_residual_loop(_accumulated(_momentum)), None, False),
     "perceptron, inference": (_perceptron(False), None, False),
     "perceptron, training": (_perceptron(True), None, False),
     "perceptron, training, batch 1": (_perceptron(True, 1), None, False),
