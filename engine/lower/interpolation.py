@@ -17,7 +17,7 @@ SMALL = 1 << 13
 
 
 def lower_interpolation(context: Context, instruction: Instruction) -> Value:
-    """Computes images whose rows are sums of source rows, then summed along columns."""
+    """Computes images by sums of source rows, and then by sums along columns."""
     source, target = context.buffer(instruction.operands[0]), context.result_buffer(instruction)
     _, source_height, source_width, channels = instruction.operands[0].array_shape.dimensions
     images, height, width, _ = instruction.array_shape.dimensions

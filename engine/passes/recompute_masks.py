@@ -1,4 +1,4 @@
-"""Masks of a rectifier's gradient are computed from the input where this is read beside them, not from the result.
+"""Computes masks of a rectifier's gradient from its input, if the same loop reads that, and not from its result.
 
 The gradient of y = max(0, s * x + b), or of y clamped from above too, is zero where y is at a bound. Batch
 normalisation's gradient reads x at the same points: reading y would cost one more large array.

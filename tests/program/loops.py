@@ -44,7 +44,7 @@ def exchange(size: int = 70, iterations: int = 3) -> Module:
 
 
 def same_twice(iterations: int = 3) -> Module:
-    """Builds a loop in which one array starts two elements, and one new value ends two."""
+    """Builds a loop in which two elements have the same initial array, and two get the same new value."""
     b = Builder("same_twice")
     x = b.parameter("f32", (40,))
     _, p, q = loop(

@@ -54,7 +54,7 @@ def _pays(product: Contraction) -> bool:
 
 
 def _times_split(rows: int, columns: int, k: int) -> int:
-    """Number of times that rows are split: once per block of columns, but once only if a worker's half is kept."""
+    """How often rows are split: once for each block of columns, or once in all if a worker's half is kept."""
     block = min(k, K_BLOCK)
     limit = min(MOST_COLUMNS, ELEMENTS // block)
     kept = columns > 2 * limit and rows // 2 * block <= ELEMENTS

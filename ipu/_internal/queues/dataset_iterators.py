@@ -11,7 +11,7 @@ from ipu._internal.function_code import wraps
 
 
 def install() -> None:
-    """Makes `iter(dataset)` use the strategy in scope; libraries, as Keras' `fit`, get TensorFlow's own iterators."""
+    """Makes `iter(dataset)` use the strategy in scope. Libraries such as Keras get TensorFlow's own iterators."""
     original = tf.data.Dataset.__iter__
     if getattr(original, "_ipu_installed", False):
         return
