@@ -25,7 +25,7 @@ class IPUHorovodStrategy(PopDistStrategy):
         variables_on_host: must be False: variables that the host reads are copied to it in any case.
 
     Raises:
-        UnsupportedOperation: `variables_on_host`.
+        UnsupportedOperation: `variables_on_host` is True.
     """
 
     def __init__(self, ipu_device: str = "/device:IPU:0", variables_on_host: bool = False) -> None:

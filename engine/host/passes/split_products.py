@@ -54,7 +54,7 @@ def _pays(product: Contraction) -> bool:
 
 
 def _times_split(rows: int, columns: int, k: int) -> int:
-    """How often rows are split: once for each block of columns, or once in all if a worker's half is kept."""
+    """The number of splits of a row: one for each block of columns, or one in all if a worker's half is kept."""
     block = min(k, K_BLOCK)
     limit = min(MOST_COLUMNS, ELEMENTS // block)
     kept = columns > 2 * limit and rows // 2 * block <= ELEMENTS
