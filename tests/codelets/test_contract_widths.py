@@ -25,7 +25,7 @@ import test_pool_gradient as pooling
 from tests.codelets import test_contract_half as halves, test_narrow_products as narrow
 from engine.machine_code import processor
 from engine.codelets.convolutions.cook_toom import WIDE_OUTPUTS
-from engine.host.passes import winograd
+from engine.host.convolutions import winograd
 from tests.exploring import sample, seed
 from tests.lower import test_convolution_lanes as convolutions, test_few_features as few
 from tests.program import test_depthwise_windows as windows, test_grouped_windows as grouped
