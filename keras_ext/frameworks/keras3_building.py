@@ -22,6 +22,7 @@ from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.frameworks.common import serves, users_own
 from keras_ext.frameworks.keras3_known_outputs import build_for_known_outputs
 from keras_ext.frameworks.keras3_loss_errors import error_of_loss
+from keras_ext.frameworks.keras3_metrics import note_fresh
 from keras_ext.types import Batch, Tensor
 from keras_ext.wrapping import Original
 
@@ -92,10 +93,13 @@ def optimizer_left_out(model: keras.Model) -> Iterator[None]:
 
 
 def apply_built(apply: Original, optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
-    """Calls Keras' `apply` of an optimizer that is built outside of the trace of a step.
+    """Calls Keras' `apply` of an optimizer that is built outside of the trace of a step, and has its model's strategy.
 
     Each step would repeat what building computes in a trace, such as ScheduleFreeAdamW's averages of the weights.
+    A step may apply several optimizers, of which `compile` knows at most one.
     """
+    if tracing() and traced_model.value is not None:
+        _adopt(optimizer, traced_model.value.distribute_strategy)
     if tracing() and trainable_variables is not None:
         trainable_variables = list(trainable_variables)
         with tf.init_scope(), _building:  # a thread that builds layers marks the optimizer as built
@@ -148,6 +152,7 @@ def build_once(original: Original, model: keras.Model, iterator: Any = None, dat
     adopt_optimizer(model)
     if not serves(model._distribute_strategy):
         return original(model, iterator, data_batch)
+    note_fresh(model._compile_metrics, False)
     if steps_alone(model) or (_is_built(model) and not is_being_built(model)):
         return
     # Not within the lock: data may come from a thread that builds a model of its own.
@@ -160,6 +165,7 @@ def build_once(original: Original, model: keras.Model, iterator: Any = None, dat
                 given = batch if iterator is None else building_batch(model, iterator.data_adapter, batch)
                 build_for_known_outputs(model, given)
                 original(model, None, given)
+            note_fresh(model._compile_metrics, True)
         except ValueError:
             of_loss = error_of_loss(model, batch)
             if of_loss is None:
@@ -175,7 +181,10 @@ def _is_built(model: keras.Model) -> bool:
 
 def adopt_optimizer(model: keras.Model) -> None:
     """Gives an optimizer its model's strategy: it raises under any other than the one that it was created under."""
-    optimizer, strategy = model.optimizer, model.distribute_strategy
+    _adopt(model.optimizer, model.distribute_strategy)
+
+
+def _adopt(optimizer: Any, strategy: tf.distribute.Strategy) -> None:
     while optimizer is not None:
         created_under = optimizer._distribution_strategy
         ours = isinstance(strategy, IPUStrategyV1) or isinstance(created_under, IPUStrategyV1)

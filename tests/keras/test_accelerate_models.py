@@ -17,7 +17,7 @@ from keras_ext.acceleration import _in_force
 from keras_ext.training import StepFunction
 from tests.keras import orders
 from tests.keras.accelerated import assert_same_fit, both
-from tests.keras.helpers import CLASSES, Kit, both_frameworks, data
+from tests.keras.helpers import CLASSES, FEATURES, Kit, both_frameworks, data
 
 
 def test_a_call_is_in_force_though_its_result_is_dropped(kit: Kit) -> None:
@@ -204,6 +204,43 @@ def test_loops_of_a_programs_own_run_in_callbacks_too(kit: Kit) -> None:
     x, y = data(16)
     plain, fast, acceleration = both(lambda: kit.compiled(kit.sequential()))
     assert_same_fit(plain, fast, x=x, y=y, batch_size=8, epochs=3, callbacks=[Updates()])
+    assert acceleration.fallbacks == ()
+
+
+@both_frameworks
+def test_a_step_may_apply_several_optimizers(kit: Kit) -> None:
+    keras = kit.keras
+
+    class Adversarial(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.generator, self.critic = keras.layers.Dense(3), keras.layers.Dense(1)
+            self.of_generator, self.of_critic = keras.optimizers.Adam(0.05), keras.optimizers.RMSprop(0.05)
+
+        def call(self, inputs: Any) -> Any:
+            return self.critic(self.generator(inputs))
+
+        def train_step(self, batch: Any) -> Any:
+            inputs, real = batch
+            for sign, layer, optimizer in (
+                (1.0, self.critic, self.of_critic),
+                (-1.0, self.generator, self.of_generator),
+            ):
+                with tf.GradientTape() as tape:
+                    loss = sign * tf.reduce_mean(self(inputs) - self.critic(real))
+                variables = layer.trainable_variables
+                optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            return {"loss": loss}
+
+    def made() -> Any:
+        model = Adversarial()
+        model(np.zeros((1, FEATURES), np.float32))
+        model.compile()
+        return model
+
+    x, _ = data(16)
+    plain, fast, acceleration = both(made)
+    assert_same_fit(plain, fast, x=x, y=x[:, :3].copy(), batch_size=8, epochs=3)
     assert acceleration.fallbacks == ()
 
 

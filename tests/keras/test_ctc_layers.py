@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from ipu import accelerate
 from ipu.ipu_strategy import IPUStrategy
-from tests.keras.helpers import Kit
+from tests.keras.helpers import Kit, both_frameworks
 
+SCOPES: dict[str, Callable[[], Any]] = {"strategy": lambda: IPUStrategy().scope(), "accelerated": accelerate}
 BATCH, TIME, LABELS, CLASSES = 4, 7, 3, 5
 
 
@@ -64,3 +68,31 @@ def test_other_arguments_are_refused(kit: Kit) -> None:
     data, length = np.zeros((TIME, BATCH, CLASSES), np.float32), np.full(BATCH, TIME, np.int32)
     with pytest.raises(TypeError, match="data_lengths"):
         kit.keras.ipu.layers.CTCInferenceLayer()(data, length, data_lengths=length)
+
+
+@both_frameworks
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_loss_of_tensorflow(kit: Kit, scope: str) -> None:
+    """TensorFlow's loop for `ctc_loss` calls functions of version 1 within its body."""
+    generator = np.random.default_rng(3)
+    x = generator.normal(size=(BATCH, TIME, 6)).astype(np.float32)
+    y = generator.integers(1, CLASSES, (BATCH, LABELS)).astype(np.int32)
+
+    def loss(y_true: Any, y_pred: Any) -> Any:
+        lengths = tf.fill([tf.shape(y_pred)[0]], TIME), tf.fill([tf.shape(y_pred)[0]], LABELS)
+        labels = tf.cast(y_true, tf.int32)
+        return tf.nn.ctc_loss(labels, y_pred, lengths[1], lengths[0], logits_time_major=False, blank_index=0)
+
+    def losses(scope: str | None) -> list[Any]:
+        kit.keras.utils.set_random_seed(2)
+        with nullcontext() if scope is None else SCOPES[scope]():
+            model = kit.keras.Sequential([kit.keras.layers.Input((TIME, 6)), kit.keras.layers.Dense(CLASSES)])
+            model.compile(kit.keras.optimizers.SGD(0.1), kit.keras.losses.CTC() if kit.is_keras3 else loss)
+            own = kit.keras.models.clone_model(model)
+            own.set_weights(model.get_weights())
+            own.compile(kit.keras.optimizers.SGD(0.1), loss)
+        return [
+            each.fit(x, y, batch_size=2, epochs=2, shuffle=False, verbose=0).history["loss"] for each in (model, own)
+        ]
+
+    np.testing.assert_allclose(losses(scope), losses(None), rtol=1e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import keras
@@ -152,3 +153,34 @@ def test_losses_of_outputs_weigh_batches_as_keras_does(rows: int, has_open_rows:
 
     for here, plain in zip(results(IPUStrategy()), results(keras_scope()), strict=True):
         np.testing.assert_allclose(here, plain, rtol=1e-5)
+
+
+class Most(keras.metrics.Metric):
+    """A metric whose state begins with ones, and is zero after a reset."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        self.most = self.add_weight(name="most", shape=(), initializer="ones")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.most.assign(keras.ops.maximum(self.most, keras.ops.max(y_pred)))
+
+    def result(self) -> Any:
+        return self.most + 0.0
+
+
+@pytest.mark.parametrize("method", ["fit", "train_on_batch", "evaluate"])
+def test_metrics_are_not_reset_before_their_first_batch(method: str) -> None:
+    def results(scope: Any) -> list[Any]:
+        keras.utils.set_random_seed(1)
+        with scope:
+            layers = [keras.layers.Input((FEATURES,)), keras.layers.Dense(CLASSES, "softmax")]
+            model = keras.Sequential(layers)
+            model.compile("sgd", "sparse_categorical_crossentropy", metrics=[Most(name="most")])
+        x, y = data(16)
+        first = model.fit(x, y, epochs=1, verbose=0).history if method == "fit" else getattr(model, method)(x, y)
+        return [first, model.fit(x, y, epochs=2, verbose=0).history["most"]]
+
+    with_engine, plain = results(IPUStrategy().scope()), results(nullcontext())
+    assert str(plain[0]).count("1.0") >= 1
+    tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), with_engine, plain)
