@@ -66,6 +66,7 @@ FLOORS = (
         "engine.private_files",
         "engine.resource_limits",
         "engine.shown",
+        "engine.single_thread",
         "engine.whole_files",
     ),
 )

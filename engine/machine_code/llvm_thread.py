@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+
+from engine.single_thread import SingleThread
 
 SWITCH_INTERVAL = 0.0005
 """Seconds after which Python yields the GIL to this thread, which needs it only briefly between two LLVM calls."""
@@ -17,7 +18,7 @@ _before = 0.0
 
 
 @contextmanager
-def llvm_thread() -> Iterator[ThreadPoolExecutor]:
+def llvm_thread() -> Iterator[SingleThread]:
     """Yields one thread for functions that mostly call LLVM: llvmlite lets no two threads call it at once."""
     global _open, _before
     with _lock:
@@ -26,7 +27,7 @@ def llvm_thread() -> Iterator[ThreadPoolExecutor]:
             sys.setswitchinterval(SWITCH_INTERVAL)
         _open += 1
     try:
-        with ThreadPoolExecutor(1, "LLVM") as pool:
+        with SingleThread("LLVM") as pool:
             yield pool
     finally:
         with _lock:

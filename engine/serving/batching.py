@@ -7,7 +7,6 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,6 +15,7 @@ import numpy as np
 from engine.errors import CallTimeout
 from engine.serving.errors import RequestError
 from engine.serving.servable import Arrays, Servable
+from engine.single_thread import SingleThread
 
 LEAST_SECONDS = 0.001
 """Least seconds for a batch, even if its requests' deadlines are sooner."""
@@ -55,7 +55,7 @@ class Batcher:
         """Number of batches of the requests that have not been answered."""
         self._arrived = asyncio.Event()
         self._expected = self._batch_size or 1
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ipu-serving")
+        self._thread = SingleThread("ipu-serving")
         self._task: asyncio.Task[None] | None = None
         self._uses, self._unused = 0, asyncio.Event()
         self._unused.set()
@@ -143,7 +143,11 @@ class Batcher:
                 continue
             try:
                 results = await self._results_of(batch)
-            except Exception as error:
+            except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # of a killed thread, too: requests would wait for ever
+                if self._thread.error is not None:
+                    self._thread = SingleThread("ipu-serving")
                 status = 504 if isinstance(error, CallTimeout) else 500
                 for part in batch:
                     if not part.results.done():

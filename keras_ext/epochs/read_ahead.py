@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from engine.errors import InternalError
 from ipu._internal.config.system import current_system
 from keras_ext.epochs.feeds import BatchSource, FeedIterator, take
 
@@ -110,7 +111,7 @@ class _Group:
     def __init__(self, source: Iterator[Any], limit: int) -> None:
         self._source, self._limit = source, limit
         self._cancelled = False
-        self._batches: list[BatchSource] = []
+        self._batches: list[BatchSource] | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._read, name="ipu-read-ahead", daemon=True)
         self._thread.start()
@@ -138,6 +139,11 @@ class _Group:
             raise
         if self._error is not None:
             raise self._error
+        if self._batches is None:
+            raise InternalError(
+                "Expected the thread that reads batches ahead to read them. Received: a thread that has ended, as in a "
+                "fork. Make the iterator in the process that uses it."
+            )
         return self._batches
 
     def cancel(self, patience: float | None) -> None:

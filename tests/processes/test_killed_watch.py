@@ -100,7 +100,7 @@ THREADS = {
     "engine/report/render.py": "",  # starts a browser's library early; the first page waits for the library itself
     "engine/runtime/outfeed_collector.py": "strategy/test_killed_threads.py",
     "engine/runtime/python_threads.py": "runtime/test_python_threads.py",
-    "ipu/_internal/processes/background.py": "processes/test_killed_watch.py",
+    "engine/single_thread.py": "machine_code/test_killed_executors.py",
     "ipu/_internal/processes/collective_ops.py": "processes/test_collective_ops.py",
     "ipu/_internal/processes/launcher.py": "processes/test_output.py",
     "ipu/_internal/processes/mpi_start.py": "",  # MPI's own start, with a time limit
@@ -109,14 +109,12 @@ THREADS = {
     "ipu/_internal/queues/dataset_elements.py": "strategy/test_killed_threads.py",
     "ipu/_internal/queues/feeder.py": "strategy/test_killed_threads.py",
     "keras_ext/callback_thread.py": "strategy/test_killed_threads.py",
-    "keras_ext/epochs/read_ahead.py": "",  # the thread that takes its batches joins it
+    "keras_ext/epochs/read_ahead.py": "keras/test_killed_reading.py",
 }
 """The files that start threads, each with the test that kills them."""
 OTHERS = {
     "engine/compile_progress.py",  # a timer that writes a notice, for which nothing waits
-    "engine/machine_code/llvm_thread.py",  # functions of an executor, whose futures raise what ends them
     "engine/resource_limits.py",  # an alarm that waits in C
-    "engine/serving/batching.py",  # programs of an executor, whose futures raise what ends them
 }
 """The files that start threads otherwise."""
 

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError, wait
-from queue import SimpleQueue
+from concurrent.futures import Future, wait
+from typing import Any
+
+from engine.single_thread import SingleThread
 
 
-class Background:
+class Background(SingleThread):
     """Calls that one thread executes in order. It does not keep the interpreter alive."""
 
     def __init__(self) -> None:
-        self._calls: SimpleQueue[tuple[Callable[[], None], Future[None]]] = SimpleQueue()
-        self._latest: Future[None] | None = None
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        super().__init__("collectives")
+        self._latest: Future[Any] | None = None
 
-    def submit(self, call: Callable[[], None]) -> Future[None]:
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         """Executes a call after those before it. The future has the error that ended the thread, if it has ended."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="collectives", daemon=True)
-            self._thread.start()
-        future: Future[None] = Future()
-        self._latest = future
-        self._calls.put((call, future))
-        if self._error is not None:
-            _fail(future, self._error)
-        return future
+        self._latest = super().submit(function, *arguments, **named)
+        return self._latest
 
     def wait(self) -> None:
         """Returns once all calls have ended, however they did."""
@@ -39,21 +31,3 @@ class Background:
     def is_current(self) -> bool:
         """Whether the current thread is the one that executes the calls."""
         return threading.current_thread() is self._thread
-
-    def _run(self) -> None:
-        try:
-            while True:
-                call, future = self._calls.get()
-                try:
-                    future.set_result(call())
-                except BaseException as error:
-                    _fail(future, error)
-        except BaseException as error:  # raised in the threads that wait for the calls
-            self._error = error
-            while not self._calls.empty():
-                _fail(self._calls.get()[1], error)
-
-
-def _fail(future: Future[None], error: BaseException) -> None:
-    with contextlib.suppress(InvalidStateError):
-        future.set_exception(error)
