@@ -7,6 +7,7 @@ import gc
 import threading
 import weakref
 from concurrent.futures import CancelledError
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -58,7 +59,10 @@ def storing(value: int) -> Any:
     return store
 
 
-def test_a_killed_llvm_thread_ends_the_compilation(deadly: type[Deadly]) -> None:
+def test_a_killed_llvm_thread_ends_the_compilation(
+    deadly: type[Deadly], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # without objects of an earlier run
     number = 7001 + 3 * (deadly.elements or 0)
     codelets = [Codelet(storing(value)) for value in range(number, number + 3)]
     with pytest.raises(Killed) as raised:
