@@ -2,8 +2,8 @@
 
 python -m benchmarks.agreement [--steps N] [--ways WAY ...] [WORKLOAD ...]
 
-The check fails if a loss differs from that of Keras on TensorFlow by more than 0.2 % of the first loss. A rival that
-computes something else is no rival.
+The check fails if a loss differs from that of Keras on TensorFlow by more than 0.2 % of the first loss. Only
+programs that compute the same can be compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST = 0.002
 
 
 def losses(name: str, way: str, steps: int) -> list[float]:
-    """The losses before each step. Keras has the way's backend in this process."""
+    """The losses before each step. The process must have imported Keras with the way's backend."""
     import keras
 
     from benchmarks import models
@@ -84,7 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.agreement", description="Equal losses of all ways.")
     parser.add_argument("workloads", nargs="*", default=names, metavar="WORKLOAD", help=", ".join(names))
     ways = [way for way in WAYS if importlib.util.find_spec(MODULES.get(way, way))]
-    parser.add_argument("--ways", nargs="*", default=ways, help="the first is compared with (default: all installed)")
+    parser.add_argument("--ways", nargs="*", default=ways, help="all are compared with the first one (default: all installed)")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Sums along a large dimension in which a label selects the only term: each becomes its term.
+"""A pass that replaces a sum along a large dimension by the one term that a label selects.
 
 The loss of sparse cross entropy sums a one-hot vector times the logarithms of probabilities over the vocabulary.
 """
@@ -20,9 +20,9 @@ from engine.passes.splats import splat_value
 
 ELEMENT_GATHER = GatherDimensionNumbers((), (0,), (0,), 1)
 MOST_ELEMENTS = 1 << 31
-"""Elements of an array from which on its positions do not fit in s32."""
+"""The least number of elements of an array whose positions do not fit in s32."""
 MOST_STEPS = 16
-"""Most arrays through which elements are followed."""
+"""The largest number of arrays through which elements are followed."""
 
 
 class PickedElements:

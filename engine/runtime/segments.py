@@ -16,8 +16,8 @@ from engine.runtime.workers import request_change, run_segment
 LOOK_SECONDS = 0.02
 """Seconds between checks for signals and other threads."""
 BRIEF_SECONDS = 0.05
-"""Segments expected to take no longer run on the calling thread, which then cannot be interrupted. A segment that
-takes longer all the same ends, and new threads run the next one."""
+"""Segments expected to take no longer run on the calling thread, which then cannot be interrupted. If such a
+segment takes longer, it ends early and new threads run the next one."""
 
 
 class SegmentWatch:

@@ -1,4 +1,4 @@
-"""Copies of the arrays of batches which their iterator may fill again."""
+"""Copies of the arrays of batches, since an iterator may reuse the memory of an earlier batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keras_ext.epochs.arrays import as_array
 from keras_ext.types import Nest
 
 MOST_BYTES = 2**26
-"""Most bytes of one area, which is allocated before it is known how many batches follow."""
+"""The largest size of one area, in bytes. An area is allocated before the number of batches is known."""
 
 
 class BatchCopies:

@@ -291,7 +291,7 @@ def install() -> None:
     progress_bars.install(Progbar)
     tensorboard.install(TensorBoard)
     processes.install(ModelCheckpoint, CallbackList)
-    wrap(saving_lib, "get_attr_skipset", processes.without_others)  # it creates variables where files are written
+    wrap(saving_lib, "get_attr_skipset", processes.without_others)  # it creates variables in processes that write files
     runs.install(trainer, lambda model: serves(getattr(model, "_distribute_strategy", None)))
     accelerated_methods.install(trainer, keras3_accelerated.ACCELERATED)
     attempts.install(CallbackList)

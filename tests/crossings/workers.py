@@ -141,7 +141,8 @@ def _serve(connection: Connection) -> None:
     os.dup2(quiet, 2)
     from tests.crossings.check import check, raised_by_keras
 
-    gc.freeze()  # Keras collects garbage before each program: with what was imported half of its time
+    # Keras collects garbage before each program, which takes half of the time if imported modules are scanned.
+    gc.freeze()
     while True:
         with contextlib.suppress(EOFError):
             plan = Plan.read(connection.recv())

@@ -55,7 +55,7 @@ def numbered(values: np.ndarray) -> np.ndarray:
 
 
 def assert_same_bytes(module: Module, arguments: list[np.ndarray]) -> None:
-    """Asserts that the engine's results equal the definition's, unit by unit in reverse and as it really runs."""
+    """Asserts that the engine gives the definition's results, both in a normal run and unit by unit in reverse."""
     expected = evaluate(module, arguments)
     roles = ["variable"] * len(arguments)
     careful = Machine(build_program(module, roles, {}, verify=True), dict(enumerate(arguments)))

@@ -1,6 +1,6 @@
-"""Prefetching of an optimizer's arrays beside the product whose slices the optimizer reads, in one chain.
+"""A pass for chains of a product and an optimizer's update: the product prefetches the optimizer's arrays.
 
-Weights and moments of a large layer come from memory far away, which a product hardly uses. For the host only.
+A large layer's weights and moments come from main memory, which a product hardly uses. For the host only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.unit_chain import UnitChain
 
 LEAST_SHARE = 2
-"""Multiple of a worker's cache from which all arrays are prefetched: fewer are still there from the last step."""
+"""Prefetch arrays of this many times a worker's cache or more. Smaller ones are still cached from the last step."""
 
 
 def prefetch_updates(program: Program) -> Program:

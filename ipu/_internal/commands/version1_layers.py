@@ -23,12 +23,12 @@ flatten = v1.layers.flatten
 
 
 def l1_regularizer(scale: float) -> Function:
-    """A function of weights: `scale` by the sum of their magnitudes."""
+    """A function of weights: `scale` times the sum of their magnitudes."""
     return lambda weights: scale * v1.reduce_sum(v1.abs(weights))
 
 
 def l2_regularizer(scale: float) -> Function:
-    """A function of weights: `scale` by half the sum of their squares."""
+    """A function of weights: `scale` times half the sum of their squares."""
     return lambda weights: scale * v1.nn.l2_loss(weights)
 
 
@@ -52,7 +52,7 @@ xavier_initializer_conv2d = xavier_initializer
 def variance_scaling_initializer(
     factor: float = 2.0, mode: str = "FAN_IN", uniform: bool = False, seed: int | None = None, dtype: Any = v1.float32
 ) -> Any:
-    """Initial values whose variance is `factor` by the number of inputs, of outputs, or the mean of both."""
+    """Initial values whose variance is `factor` divided by the number of inputs, of outputs, or the mean of both."""
     distribution = "uniform" if uniform else "truncated_normal"
     return v1.variance_scaling_initializer(factor, mode.lower(), distribution, seed=seed, dtype=dtype)
 
@@ -116,7 +116,7 @@ conv2d = convolution2d
 def _ended(
     x: Any, activation: Function | None, normalizer: Function | None, named: Any, initial: Any, trainable: bool
 ) -> Any:
-    """The results of a layer, once they are normalized or have biases, and are activated."""
+    """The results of a layer after its normalization or biases, and its activation."""
     if normalizer is not None:
         x = normalizer(x, **(named or {}))
     elif initial is not None:

@@ -70,6 +70,6 @@ __all__ = [
 LOSS_METRIC_KEY, AVERAGE_LOSS_METRIC_KEY = "loss", "average_loss"
 """The names of losses among metrics, which programs import from `model_fn`."""
 __path__: list[str] = []
-"""Programs import modules from `tensorflow.python.estimator`, which is this module, as are those named below."""
+"""Makes this module a package, `tensorflow.python.estimator`, from which programs import the modules named below."""
 estimator = estimator_lib = exporter = mode_keys = model_fn = run_config = training = sys.modules[__name__]
 __getattr__, __dir__ = public_names(__name__, __all__)

@@ -27,7 +27,7 @@ class RecurrentLayer(tf.Module):
     """Name of the variable scope of a layer without a name."""
 
     reset_after: bool = False
-    """Whether a GRU's reset gate scales the product of the state, and not the state."""
+    """Whether a GRU's reset gate scales the product of state and kernel. Otherwise it scales the state itself."""
 
     def __init__(
         self,
