@@ -88,7 +88,7 @@ def scale_and_add(typing_context: Any, source: types.Type, target: types.Type, c
 
 @intrinsic
 def sum_of(typing_context: Any, source: types.Type, count: types.Type) -> Any:
-    """Adds whole vectors up; the first lane of the sum."""
+    """Add whole vectors; return the first lane of the sum."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> ir.Value:
         source, count = arguments

@@ -32,7 +32,7 @@ def fuse_computation(computation: Computation, callees: Callees) -> Computation:
         if is_reduction(instruction):
             groups.start(instruction, loops_of(instruction), reduced_loops(instruction))
         elif instruction in kept:
-            # Kept in the forward pass, whose functions it shares, and not fused into the backward pass.
+            # A kept derivative shares functions with the forward pass, so it is not fused into the backward pass.
             groups.start(instruction, loops_of(instruction))
         elif is_elementwise(instruction) and not _is_read_in_place(instruction, users):
             _position(instruction, groups, users)

@@ -1,4 +1,4 @@
-"""The chip model beside all published figures, each fitted or held out, and its errors for those held out."""
+"""Published figures beside the chip model's estimates, and the errors of the model for figures held out of its fit."""
 
 from __future__ import annotations
 

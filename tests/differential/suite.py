@@ -13,12 +13,12 @@ from tests.differential.preprocessing_cases import PREPROCESSING_CASES
 CASES: list[Case] = [*LAYER_CASES, *PREPROCESSING_CASES, *COMPILED_CASES]
 BASES = {"Wrapper", "AbstractRNNCell"}
 """Base classes of their kind, which do nothing by themselves and are not counted."""
-HOST = "no HLO has its data; put it into the input pipeline"
+HOST = "HLO has no such data; put the layer into the input pipeline"
 OTHER_BACKEND = "wraps code of another backend; the engine runs Keras on TensorFlow"
 WITHOUT_CASE: dict[str, str] = {
     "StringLookup": f"strings: {HOST}",
     "TextVectorization": f"strings: {HOST}",
-    "MaxNumBoundingBoxes": f"dictionaries of boxes, with as many as an image has: {HOST}",
+    "MaxNumBoundingBoxes": f"dictionaries of boxes, whose number differs from image to image: {HOST}",
     "DenseFeatures": f"feature columns, of strings and sparse tensors: {HOST}",
     "JaxLayer": OTHER_BACKEND,
     "FlaxLayer": OTHER_BACKEND,

@@ -23,7 +23,7 @@ STEPS = 2
 
 
 class RefusedByXLA(Exception):
-    """Raised where XLA cannot compile the program, so that no user can have it and the engine need not."""
+    """Raised where XLA cannot compile the program. No user can run such a program, so the engine need not run it."""
 
 
 class Different(Exception):

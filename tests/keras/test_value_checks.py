@@ -1,4 +1,4 @@
-"""Values that Keras on TensorFlow checks are checked, as labels and ids, with the same errors where it raises."""
+"""Checks of values such as labels and ids: the engine raises the errors that Keras on TensorFlow raises."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from engine.program.program import Buffer, ComputeSet, Partition
 
 @dataclass(frozen=True, slots=True)
 class RowBlocks:
-    """Arrays with `extent` as their first dimension (except ones before it) are divided into blocks of `grain` rows."""
+    """Arrays whose first dimension other than 1 is `extent` are divided into blocks of `grain` rows."""
 
     extent: int
     grain: int

@@ -16,8 +16,8 @@ KERAS = ("keras", "tf_keras")
 def announce_written(files: Sequence[Path], *, aloud: bool = True, after_bar: bool = False) -> None:
     """Prints the path of a report on stdout; logs it, at level INFO, if not `aloud` or Keras logs its messages.
 
-    (`keras.utils.disable_interactive_logging()`.) `after_bar` begins a new line first, as Keras' callbacks do after a
-    progress bar.
+    Keras logs its messages after `keras.utils.disable_interactive_logging()`. `after_bar` begins a new line first, as
+    Keras' callbacks do after a progress bar.
     """
     page, *others = files
     beside = ", ".join(file.name.removeprefix(page.stem) for file in others)
