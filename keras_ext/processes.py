@@ -23,7 +23,7 @@ def install(checkpoint: type, callback_list: type) -> None:
 
 
 def _end_epoch_together(original: Original, callbacks: Any, epoch: int, logs: Logs = None) -> None:
-    """Raises ProcessError where processes have other numbers of batches: steps of two epochs would be summed."""
+    """Raises ProcessError if processes have different numbers of batches: steps of two epochs would be summed."""
     model = model_of(callbacks)
     transport = None if model is None else _transport(model)
     if transport is not None:
@@ -37,7 +37,7 @@ def _save_in_first(original: Original, callback: Any, *arguments: Any, **named: 
 
 
 def without_others(original: Original, *arguments: Any, **named: Any) -> Any:
-    """Calls a function that one process may call alone: its variables begin with values of their own."""
+    """Calls a function in this process alone: variables that it creates do not get the values of process 0."""
     with alone():
         return original(*arguments, **named)
 
@@ -64,7 +64,7 @@ def check_backup(model: KerasModel, epoch: int) -> None:
 def transport_of_step(model: KerasModel, mode: str) -> Transport | None:
     """The transport over whose processes a step of a mode sums gradients and metrics; None where it sums none.
 
-    Raises ConfigurationError for means over the micro-batches of metrics that are totals over an update.
+    Raises ConfigurationError for metrics that are means over micro-batches: they must be totals over an update.
     """
     transport = None if mode == "predict" else transport_of(model.distribute_strategy)
     if transport is not None and has_accumulated_logs(model, mode):

@@ -15,7 +15,7 @@ MOST_CODE = 512
 """Most code of a fusion, in additions: LLVM's time grows faster than the length of a loop's body."""
 CODE_OF_COMPLEX = 4
 WINDOW = 1 << 15
-"""Instructions among which groups are made: masks of all that precede each of n instructions have n * n bits."""
+"""Number of instructions in a window, in which groups are made: the masks of n instructions have n * n bits."""
 
 
 @dataclass(eq=False, slots=True)

@@ -140,7 +140,7 @@ def _gradient(terms: Terms, number: int) -> Charged | None:
 
 
 def _function(terms: Terms, root: int) -> Charged | None:
-    """The vertex of a term that is one of FUNCTIONS of the nearest term on which alone it depends; None for others."""
+    """The vertex of a term that equals one of FUNCTIONS of a single other term, the nearest one; None for others."""
     if not terms[root].opcode or not terms[root].is_float:
         return None
     pending, seen, cone = [-root], {root}, list[int]()

@@ -110,7 +110,7 @@ def move_variable_initialization_to_cpu(graph: tf.Graph | None = None) -> None:
 
 
 def _elements(dataset: tf.data.Dataset) -> Iterator[Any]:
-    """The elements as arrays; those of a data set of a tf.Graph by a session."""
+    """The elements as arrays. A session reads those of a data set in a tf.Graph."""
     import tensorflow as tf
 
     variant = tf.data.experimental.to_variant(dataset)

@@ -94,7 +94,7 @@ def _of_first(initial: Any, dtype: tf.DType | None, name: str | None) -> tf.Tens
 
 
 class PopDistStrategy(IPUStrategyV1):
-    """Replicas in several processes, each with as many, train one model; `python -m ipu.run` starts the processes.
+    """A strategy whose processes, with equal numbers of replicas, train one model; `python -m ipu.run` starts them.
 
     Variables created in its scope have the initial values of process 0. Inside functions that run on the IPU, and in
     Keras' `fit` and `evaluate`, reductions are over the replicas of all processes; elsewhere `reduce` is between the
@@ -167,8 +167,8 @@ class PopDistStrategy(IPUStrategyV1):
             axis: the dimension of each tensor that is reduced first; None keeps the shapes.
 
         Returns:
-            The nested tensors, without the dimension `axis`. Outside of such functions, a single process reduces
-            nothing else.
+            The nested tensors, without the dimension `axis`. Outside of such functions, a single process
+            reduces over `axis` alone.
 
         Raises:
             ValueError: `reduce_op` is neither SUM nor MEAN.

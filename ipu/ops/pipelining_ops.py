@@ -197,13 +197,15 @@ def pipeline(
 
 
 def get_pipeline_schedule(number: int = 0) -> list[Row]:
-    """Returns the schedule that the engine built for a pipeline of the function with pipelines that was compiled last.
+    """Returns the schedule that the engine built for a pipeline.
+
+    The pipeline is in the function that was compiled last, of those that call `pipeline()`.
 
     Args:
         number: the index of the pipeline, from 0, in the order in which the function calls them.
 
     Returns:
-        The rows (slot, ipu, stage, kind, micro_batch) of one execution on one replica, of `repeat_count`.
+        The rows (slot, ipu, stage, kind, micro_batch) of one of the `repeat_count` repetitions, on one replica.
 
     Raises:
         RuntimeError: the function compiled last has no pipeline of that number. A pipeline whose

@@ -1,4 +1,4 @@
-"""The logs of an epoch of Keras 3, taken from its last step where computing the metrics again gives the same."""
+"""The logs of an epoch of Keras 3, taken from its last step if computing the metrics again would give the same."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ RTOL = {np.float32: 3e-5, np.float16: 4e-3}
 
 
 def with_gradients(function: Callable[..., Any], count: int) -> Callable[..., list[tf.Tensor]]:
-    """The result, and gradients by `count` arguments of its sum, in which each element has another weight."""
+    """The result, and the gradients of a weighted sum of its elements by the first `count` arguments."""
 
     def call(*arguments: Any) -> list[tf.Tensor]:
         arguments = tuple(map(tf.convert_to_tensor, arguments))

@@ -1,6 +1,6 @@
-"""Cost reports of modules in a file, as JSON. Each instruction set needs a process, as it is found at import.
+"""Cost reports of modules in a file, as JSON. The engine finds the instruction set at import, so each needs a process.
 
-python -m tests.profile.estimates FILE, a pickle of (name, module, roles, constants) for each of them.
+python -m tests.profile.estimates FILE. The file is a pickle of (name, module, roles, constants) for each module.
 """
 
 from __future__ import annotations

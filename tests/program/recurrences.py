@@ -74,7 +74,7 @@ def recurrence_backwards() -> Module:
 
 
 def recurrence_in_a_loop(iterations: int = 3, length: int = 4) -> Module:
-    """Builds an inner list, rewritten at rows by the inner count in every outer iteration, and an outer list."""
+    """Builds an outer list, and an inner list whose rows are written again in every outer iteration."""
     b = Builder("recurrence_in_a_loop")
     x, w = b.parameter("f32", (ROWS, WIDTH)), b.parameter("f32", (WIDTH, WIDTH))
 

@@ -54,7 +54,7 @@ class Overlap(Field):
     row_sums: int  # offset in scratch
     wide_kernel: int  # offset in scratch of the kernel in float32, where 16-bit floats are widened once
     wide_image: int  # offset in scratch of an image in float32
-    image_elements: int  # from the first to the last of an image
+    image_elements: int  # number of elements from an image's first to its last
 
 
 @cache

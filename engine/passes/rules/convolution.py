@@ -33,7 +33,7 @@ def transposed_convolution(transpose: Instruction, convolution: Instruction) -> 
 
 
 def _renumbered(convolution: Instruction, prefix: str, new: dict[int, int]) -> ConvolutionDimensionNumbers:
-    """The dimension numbers with those whose name has a prefix replaced."""
+    """The dimension numbers, with new dimensions in the fields whose names begin with a prefix."""
     numbers: ConvolutionDimensionNumbers = convolution["convolution_dimension_numbers"]
     found: dict[str, Any] = {
         name: tuple(new[d] for d in old) if isinstance(old, tuple) else new[old]

@@ -16,7 +16,7 @@ from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.copy import Purpose
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_ELEMENTS = 16, 8, 4096
-"""Fewest elements of both dimensions and in total for which a copy in blocks is worth it: a block of AVX-512 is
+"""The least rows, columns and elements in total for which a copy in blocks is worth it. A block of AVX-512 is
 16 x 16."""
 
 

@@ -33,9 +33,10 @@ from engine.program.work.winograd_tiles import Depth, Images, Strides, footprint
 
 @dataclass(frozen=True, slots=True)
 class WinogradKernel(Work):
-    """Transforms a kernel at byte offsets `k_b` [tap, input feature], `stride_b` between `columns` (output features).
+    """Transforms a kernel, whose elements have the byte offsets `k_b` [tap, input feature].
 
-    `taps` are the numbers of the taps by row and column of the window; tiles have `tile` outputs along each side.
+    `columns` is the number of output features, and `stride_b` the bytes between them. `taps` are the
+    numbers of the taps by row and column of the window. Tiles have `tile` outputs along each side.
     """
 
     kernel: Address
@@ -75,7 +76,7 @@ class WinogradKernel(Work):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WinogradTiles(Work):
-    """Transformed tiles of `images` of `size` with `features`, for a `field` of output positions each.
+    """Work on transformed tiles of `images` images, each with a `size`, `features`, and a `field` of output positions.
 
     `low` is the padding with zeros before the first row and column; what tiles read after the last ones is zero, too.
     Strides, in bytes, are those of images, rows and columns; features are contiguous. C has the outputs, or their

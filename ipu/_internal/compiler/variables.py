@@ -70,7 +70,7 @@ def watching_reads(watcher: Callable[[IPUVariable], None]) -> Iterator[None]:
 
 
 def _in_function() -> bool:
-    """Whether operations are added to a function, and not executed: `init_scope` executes them within one."""
+    """Whether operations are added to a function, and not executed, as `init_scope` does even within a function."""
     return ops.inside_function() and not context.executing_eagerly()
 
 
@@ -96,7 +96,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     _host_is_valid = True
     _device_is_valid = False
     escaped = False
-    """Whether the handle has left this class; for good, as TensorFlow may keep it where Python does not see it."""
+    """Whether the handle has left this class. It stays true, as TensorFlow may keep the handle where Python cannot see it."""
     _buffer: DeviceBuffer | None = None
     _ipu_device: str | None = None
     written_by: object = None
@@ -175,7 +175,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
     @property
     def handle(self) -> Any:
-        """The host copy's handle, for unknown uses, now or later; in a trace for those of the traced function."""
+        """The host copy's handle. Outside of a function it escapes: TensorFlow may use it at any time."""
         if _tracing.inside is self:
             return self._raw_handle
         if not ops.inside_function():

@@ -65,7 +65,9 @@ EFFECTS: Mapping[str, Effect] = {
     "serialization_output_folder": host("compiled programs are written there as .poplar_exec files"),
     "compilation_poplar_options": cost("see the flags of the engine below"),
     "gcl_poplar_options": cost("see the flags of collectives below"),
-    "auto_select_ipus": results("as many replicas as IPUs, or as fit a pipeline or a sharded model"),
+    "auto_select_ipus": results(
+        "one replica for each IPU, or for each group of IPUs that holds a pipeline or a sharded model"
+    ),
     "select_ipus": results("like auto_select_ipus, with the number of IPUs behind each Id"),
     "convolutions.poplar_options": cost("see the flags of convolutions below"),
     "device_connection.type": host("PRE_COMPILE compiles and returns zeros; NEVER refuses to run"),

@@ -1,4 +1,4 @@
-"""Training on replicas, each of which accumulates gradients, and of a model whose layers are on several IPUs."""
+"""Training on replicas that accumulate gradients, and training of a model with layers on several IPUs."""
 
 from __future__ import annotations
 
