@@ -62,7 +62,7 @@ def now(parameters: int) -> int:
 
 @codelet
 def timed_steps(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """The executor of steps lo <= s < hi on one worker, which keeps the least time of each row: other load only adds.
+    """The executor of steps lo <= s < hi on one worker, which keeps the least time of each row.
 
     Parameters: the table's address, rows and columns; the addresses of times and of calls, int64 [rows]; the address of
     clock_gettime for nanoseconds of the thread's processor time, or 0 for ticks; the address of a timespec.

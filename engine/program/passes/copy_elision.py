@@ -39,7 +39,7 @@ def _last_exit(program: Program) -> int:
 
 
 def _fewest_uses_first(uses: BufferUses, source: Buffer, target: Buffer) -> tuple[Buffer, Buffer]:
-    """The two buffers, swapped where either may stand for both and the target has fewer uses.
+    """The two buffers, swapped if the target has fewer uses and either may replace the other.
 
     In a chain of updates one buffer gathers all uses: moving them for every copy would take quadratic time.
     """
@@ -92,7 +92,7 @@ def _may_write(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffe
 
 
 def _is_missed(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffer) -> bool:
-    """Whether the old value of `target` is read, before compute set `at`, after the new one may have been begun.
+    """Whether a compute set before `at` reads the old value of `target` when the new one may have been begun.
 
     A branch that keeps the old value copies it; elision turns this into a copy of the target onto itself.
     """

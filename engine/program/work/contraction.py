@@ -189,8 +189,9 @@ class Contraction(Work):
         return contract_for(*types), contract_scratch_for(*types)
 
     def _half_codelet(self) -> tuple[Codelet, ScratchSpace]:
-        """Codelet and scratch of a 16-bit product: of operands already widened, of B rounded while it is packed, or of
-        pairs.
+        """Codelet and scratch of a 16-bit product.
+
+        Its operands are widened already, or B is rounded while it is packed, or pairs are multiplied.
         """
         from engine.codelets.language.vector import F16_IN_F32
         from engine.codelets.products.contract_half import contract_half, contract_half_scratch
