@@ -84,7 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.agreement", description="Equal losses of all ways.")
     parser.add_argument("workloads", nargs="*", default=names, metavar="WORKLOAD", help=", ".join(names))
     ways = [way for way in WAYS if importlib.util.find_spec(MODULES.get(way, way))]
-    parser.add_argument("--ways", nargs="*", default=ways, help="all are compared with the first one (default: all installed)")
+    parser.add_argument("--ways", nargs="*", default=ways, help="compared with the first (default: all installed)")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

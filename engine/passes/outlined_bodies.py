@@ -34,7 +34,7 @@ def upstream(builder: Builder, parameter: Instruction, results: Sequence[Instruc
 def split(
     joint: Computation, parameters: int, results: int, is_tuple: bool
 ) -> tuple[Computation, Computation, list[Instruction]]:
-    """The computation of the first `results` results, another of the others, and the values that the second reads.
+    """Two computations, of the first `results` results and of the others, and the values that the second reads.
 
     The first computation returns these values as further elements of its tuple, and has only the first `parameters`
     parameters of `joint`. The second has all of these, then the values. `is_tuple` says whether its result is a tuple.

@@ -8,7 +8,7 @@ from types import ModuleType
 from engine.errors import ConfigurationError
 
 RELEASES = {"tensorflow": ((2, 20), (2, 21)), "keras": ((3, 13), (3, 15)), "tf_keras": ((2, 20), (2, 21))}
-"""The oldest and the newest; pyproject.toml names them, too."""
+"""The oldest and the newest release of each package; pyproject.toml names them, too."""
 
 
 def check_release(package: ModuleType) -> None:

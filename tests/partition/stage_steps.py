@@ -108,7 +108,7 @@ def staged_step(
 ) -> StagedStep:
     """A chain of dense layers with residuals, moving means, dropout from one seed, a metric and a count of updates.
 
-    With `tied` the last stage has the first one's weights. Results: the loss, or the output without training; variables.
+    With `tied` the last stage has the first one's weights. Results: the loss, without training the output; variables.
     """
     t = _Tracing(batch, stages, width, tied)
     b = t.b

@@ -1,6 +1,4 @@
-"""Programs run as their owner left them, and with TensorFlow alone in the place of the IPU; their output is
-compared.
-"""
+"""Runs programs unchanged, on the IPU and with TensorFlow alone, and compares their outputs."""
 
 from __future__ import annotations
 

@@ -298,7 +298,7 @@ def test_brief_calls_are_made_by_the_caller(monkeypatch: pytest.MonkeyPatch) -> 
     choice = WorkerChoice(lambda: math.inf)
 
     def is_inline(may_be_inline: bool = True) -> bool:
-        """Whether the caller begins a call of five steps. Others go on where that has taken long all the same."""
+        """Whether the caller begins a call of five steps. If it takes long, other threads go on with it."""
         found.clear()
         workers.begin_call(5, machine.state)
         more = (machine.state, True, may_be_inline)

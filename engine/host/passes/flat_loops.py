@@ -1,7 +1,7 @@
-"""Nests of rows that run as one long loop: a loop per row costs a few vectors, the rest of a short row a whole one.
+"""A pass that makes one long loop of nests of short rows: a loop costs as much as a few vectors, its rest as one.
 
-Rows that are contiguous with one another become one loop. Where an array has one row for all, such as a bias, the nest
-has its length as a period: vectors repeat after a few. For the host only: units keep their rows.
+Rows that are contiguous with one another become one loop. If all rows read one row of an array, such as a bias, the
+length of that row is the nest's period: vectors repeat after a few. For the host only: units keep their rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Transposes: identities, of unit dimensions, of transposes and of operands that are cheap to compute transposed."""
+"""Rules for transposes: of unit dimensions, of transposes, and of operands that are cheap to compute transposed."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ DIRECTIONS = {"maximum": "GT", "minimum": "LT"}
 
 
 def as_in_kernels(instruction: Instruction, op_type: str) -> list[Instruction]:
-    """The instruction, last of all that it needs, with the choice of the kernel of TensorFlow's operation `op_type`."""
+    """Instructions that choose as the kernel of TensorFlow's `op_type` does; the last one replaces `instruction`."""
     if instruction.opcode not in ("reduce-window", "select-and-scatter", "scatter"):
         return [instruction]
     kind, opcode = instruction.operands[0].array_shape.element_type, single_operation(instruction.called[0])

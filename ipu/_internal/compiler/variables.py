@@ -96,7 +96,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     _host_is_valid = True
     _device_is_valid = False
     escaped = False
-    """Whether the handle has left this class. It stays true, as TensorFlow may keep the handle where Python cannot see it."""
+    """Whether the handle has left this class. It stays true, as TensorFlow may keep the handle unseen."""
     _buffer: DeviceBuffer | None = None
     _ipu_device: str | None = None
     written_by: object = None

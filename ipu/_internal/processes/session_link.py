@@ -19,7 +19,7 @@ from ipu._internal.processes.watch import Link
 tf1 = tf.compat.v1
 NAME = "software_ipu_sign"
 ANSWERS = 8
-"""Calls of `answers` for each that stores a sign."""
+"""The number of calls of `answers` of which one stores a sign."""
 
 
 class SessionLink(Link):

@@ -34,10 +34,10 @@ class Transport(ABC):
     """The processes of a run, as one of them sees them: number `rank` of `size`.
 
     `local_rank` and `local_size` count those on the same machine. `seconds` is the time that the program has spent in
-    collectives so far, that of waiting for other processes included, `background_seconds` that of a thread beside it,
-    and `bytes` what both were called with. `name` in the methods
-    tells apart calls on equal shapes. All raise ProcessError where processes call different operations, where another
-    one has ended, and after a time limit.
+    collectives, including waits for other processes. `background_seconds` is the same for the thread beside the
+    program, and `bytes` are the bytes of the arrays of both. The parameter `name` of the methods tells apart calls on
+    equal shapes. All methods raise ProcessError if processes call different operations, if another one has ended, and
+    after a time limit.
     """
 
     rank, size, local_rank, local_size = 0, 1, 0, 1

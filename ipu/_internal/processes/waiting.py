@@ -9,7 +9,7 @@ from ipu._internal.processes.signs import Sign, state_of
 LISTED = 4
 """The most processes that a line names."""
 BUSY = 0.05
-"""The least processor time of a process that computes, in parts of the time."""
+"""The least share of the time for which a process that computes uses the processor."""
 
 
 class WaitingCollective:
@@ -20,7 +20,7 @@ class WaitingCollective:
         self.others = {rank: _Other() for rank in others}
 
     def passes(self, period: float) -> bool:
-        """Whether a multiple of a period is in the seconds of the latest `hear`."""
+        """Whether the seconds waited have passed a multiple of a period in the latest call of `hear`."""
         return self._before // period < self.seconds // period
 
     def hear(self, answers: Iterable[tuple[int, Sign]], seconds: float) -> None:
