@@ -52,7 +52,7 @@ def test_keras_models_on_replicas() -> None:
 
 
 def test_recomputed_dropout_has_the_same_mask() -> None:
-    """With a weight of 1 the loss and its gradient by the weight are both the sum of the elements that dropout kept."""
+    """The loss, and its gradient by a weight of 1, are both the sum of the elements that dropout kept."""
     config = ipu.config.IPUConfig()
     config.auto_select_ipus, config.allow_recompute = 2, True
     config.configure_ipu_system()
