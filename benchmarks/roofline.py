@@ -120,7 +120,7 @@ def _moved(sets: list[ComputeSet], roofs: Roofs, arena_bytes: int) -> list[float
 
 
 def _moved_by(compute_set: ComputeSet, recent: dict[Buffer, int], roofs: Roofs, arena_bytes: int) -> float:
-    """Likewise for one compute set, after which its buffers are the last of the `recent` ones, with their bytes."""
+    """Nanoseconds for the operands of one compute set, whose buffers become the last of the `recent` ones."""
     read, taken = {span.buffer for span in compute_set.reads}, 0.0
     for span in (*compute_set.reads, *compute_set.writes):
         buffer, size = span.buffer, span.slot.bytes if span.slot else span.buffer.shape.bytes

@@ -22,7 +22,7 @@ class Culprit:
 
 
 class Trials:
-    """Repeats one tile's units, each time with another part of its memory loud, and compares one cell of `buffer`."""
+    """Repeats one tile's units, each time with other poison in a part of its memory; compares one cell of `buffer`."""
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class ShapedBuffer(NamedTuple):
 
 @lowering("fft")
 def lower_fft(context: Context, instruction: Instruction) -> Value:
-    """Transforms the last dimension first, but last for a real result: only that dimension has a real end."""
+    """Transforms the last dimension first, or last for a real result: only that dimension has lines of real numbers."""
     result = context.result_buffer(instruction)
     shape, (operand,) = instruction.array_shape, instruction.operands
     if not shape.elements:

@@ -103,7 +103,7 @@ def _init(init: Original, model: Model, *arguments: object, **named: object) -> 
 def _build(build: Original, model: Model, input_shape: Nest) -> None:
     """Makes `build` of a subclass, which Keras leaves to its users, trace `call` in a strategy.
 
-    A `call` that takes tensors only builds its layers as a layer's does, or else they are left to the first batch.
+    If `call` cannot be traced, Keras builds the layers from the shape, or leaves them to the first batch.
     """
     if not _is_own_subclass(model):
         build(model, input_shape)

@@ -88,7 +88,7 @@ def test_same_bits_for_any_number_of_workers(name: str, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("name", NAMES)
 def test_unit_by_unit_in_guarded_memory(name: str) -> None:
-    """Units run last first without memory plan, workers and syncs: the bits are the same but for flushed denormals."""
+    """Units run in reverse order without memory plan, workers and syncs. Only flushed denormals change the bits."""
     feeds, values = beginning(name)
     batch = len(feeds[0]) // STEPS
     executable = compile_module(module_of(name), roles_of(name), {})

@@ -42,7 +42,7 @@ def arguments(shape: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
 
 
 def nest_of(module: Module) -> Nest:
-    """The longest one."""
+    """The longest loop nest of a module."""
     program = build_program(module, ["variable"] * len(module.entry.parameters), {})
     nests = [each.work.nest for each in program.compute_sets if isinstance(each.work, FusedLoop)]
     return max(nests, key=lambda nest: len(nest.nodes))

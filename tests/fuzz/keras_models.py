@@ -76,7 +76,7 @@ class RandomModel:
         return x
 
     def optimizer(self) -> Any:
-        """A new one, always of the same class and options."""
+        """A new optimizer, always of the same class and options."""
         rng = np.random.default_rng(self.seed + 3)
         name = list(OPTIMIZERS)[int(rng.integers(len(OPTIMIZERS)))]
         options = {k: v for k, v in OPTIMIZERS[name].items() if rng.random() < 0.5}

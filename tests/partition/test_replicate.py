@@ -48,7 +48,7 @@ def own_values(b: Builder, x: Instruction) -> Instruction:
 
 
 def agree(module: Module, roles: list[str], replicas: int, arguments: list[np.ndarray]) -> Replicated:
-    """Compares both, twice in a row: the results of replica 0, and the values of all replicas' variables."""
+    """Compares program and threads in two runs: the results of replica 0, and the values of all replicas' variables."""
     made = replicate(module, roles, replicas)
     verify(made.module)
     assert not any(is_collective(i) for c in made.module.computations() for i in c.instructions)

@@ -1,4 +1,4 @@
-"""Fast math gives the same numbers as without it, except for rounding, by fewer or cheaper operations."""
+"""Fast math: fewer or cheaper operations give the same numbers, except for rounding."""
 
 from __future__ import annotations
 

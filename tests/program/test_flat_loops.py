@@ -1,4 +1,4 @@
-"""Rows that run as one line, also with one row that all of them read, have the bits of row by row, in any units."""
+"""Rows that run as one long loop, in units of any size, have the bits of rows that run one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that products of f16 round themselves: which weights, with the bits of narrowed copies."""
+"""Products of f16 that round their weights: which products do, and that bits are those of narrowed copies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = {"NN": DotDimensionNumbers((1,), (0,)), "NT": DotDimensionNumbers((1,)
 
 
 def layer(rows: int = 32, columns: int = 96, k: int = 128, form: str = "NN", updates: str = "") -> Module:
-    """Builds a product by a float32 variable that is narrowed; `updates` names the variable, or a result, the copy."""
+    """Builds a product by a narrowed float32 variable; `updates`: the variable is updated, or its copy a result."""
     b = Builder()
     shape = (columns, k) if form == "NT" else (k, columns)
     x, w = b.parameter("f16", (rows, k)), b.parameter("f32", shape)

@@ -19,11 +19,11 @@ from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.unit_chain import ChainedWork, UnitChain
 
 SHARE = 1 / 16
-"""Share of a worker's cache: smaller arrays stay in it anyway, and a unit's slice is no larger, to stay there."""
+"""Fuse arrays larger than this share of a worker's cache, by slices up to it. Smaller arrays stay cached anyway."""
 LONGEST_K = 256
 """Longest k for which a product's units share nothing worth packing once."""
 FEW_ROWS = 16
-"""Units of fewer rows take longer to read a right operand beyond the cache than storing the result takes."""
+"""With fewer rows in a unit, reading a right operand from beyond the cache takes longer than storing the result."""
 
 
 def fuse_producers(program: Program) -> Program:

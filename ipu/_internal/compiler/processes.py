@@ -75,7 +75,7 @@ def gradient_type() -> type | None:
 
 
 def bucket_bytes() -> int:
-    """The bytes of a bucket of gradients. Raises ConfigurationError for no number above 0."""
+    """The bytes of a bucket of gradients. Raises ConfigurationError unless the number is above 0."""
     text = os.environ.get(BUCKET_BYTES, str(4 << 20))
     if not text.isdecimal() or int(text) < 1:
         raise ConfigurationError(f"Expected {BUCKET_BYTES} to be an integer of at least 1. Received: {text!r}.")

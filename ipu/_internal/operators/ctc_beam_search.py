@@ -29,9 +29,10 @@ class Beams(NamedTuple):
 def decoded(
     log_probs: TensorLike, lengths: TensorLike, beam_width: int, top_paths: int, blank_index: int, name: str | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Negative log probabilities [B, top_paths], lengths, and labels [B, top_paths, T] of log probabilities [T, B, C].
+    """The likeliest paths: negative log probabilities and lengths [B, top_paths], labels [B, top_paths, T].
 
-    Where there are fewer paths their log probability is minus infinity, and their length 0.
+    `log_probs` are [T, B, C]. If there are fewer paths, the others have a log probability of minus infinity and a
+    length of 0.
     """
     with tf.name_scope(name or "ctc_beam_search"):
         data, lengths = floating(log_probs, "log_probs"), tf.cast(lengths, tf.int32)
@@ -81,7 +82,7 @@ def _extended(beams: Beams, emitted: tf.Tensor, blank: int) -> Beams:
     longer = tf.where(is_last, beams.blank[..., None], total[..., None]) + emitted[:, None]
     longer = tf.where(tf.equal(tf.range(classes), blank), IMPOSSIBLE, longer)
 
-    # Beam i with the last label of beam j is beam j, if it has all labels before that.
+    # Beam i becomes beam j by the last label of j, if the other labels of j are those of i.
     length = beams.length
     is_parent = tf.equal(beams.common, length[:, :, None]) & tf.equal(length[:, None], length[:, :, None] + 1)
     is_parent &= _lives(total)[:, None]

@@ -1,6 +1,6 @@
 """Run by each process: a training with a backup, in which some processes kill themselves.
 
-killed.py FOLDER LOG SECONDS RANKS: kills after that many seconds, in the ranks given as digits; never for none.
+killed.py FOLDER LOG SECONDS RANKS. RANKS are digits, one for each process that kills itself after SECONDS seconds.
 """
 
 from __future__ import annotations
