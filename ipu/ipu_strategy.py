@@ -111,7 +111,7 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
 
 
 def is_liftable(initial_value: object) -> bool:
-    """Whether a variable of this initial value, or a function of it, can be eager, and so be a device variable."""
+    """Whether a variable can be eager, as device variables are, given its initial value or the function of that."""
     with ops.init_scope():
         eager = tf.executing_eagerly()
     return eager and (callable(initial_value) or not tf.is_tensor(initial_value) or hasattr(initial_value, "numpy"))

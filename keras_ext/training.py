@@ -58,7 +58,7 @@ class Framework(Protocol):
         """Builds the variables of a step for a nested batch of specs, as `fit` does before it traces."""
 
     def step_of(self, model: KerasModel, mode: Mode) -> Callable[..., Any] | None:
-        """The method that Keras traces, if it takes the one that the model has when it makes a function; else None."""
+        """The model's step method if Keras looks it up when it makes a function; None if it does so in each trace."""
         return None
 
     def step(self, model: KerasModel, mode: Mode, data: Batch, method: Callable[..., Any] | None = None) -> Any:
@@ -273,7 +273,7 @@ class EpochFunction(StepFunction):
 
     _reported: tuple[Any, object] | None = None
     _failed: tuple[Iterator[Any], Exception] | None = None
-    """An iterator and its error, which Keras with one step in each execution would raise in the next one."""
+    """An iterator, and its error for the next execution, in which Keras with one step in each would raise it."""
 
     def has_reported(self, logs: Logs) -> bool:
         """Whether a step returned these logs, and the metrics' variables have not changed since."""

@@ -50,7 +50,7 @@ ACCEPTED_AT_ONCE = 8
 """Connections that are accepted before other work of the server: a flood of them keeps no client waiting."""
 
 CLOSED_SHARE = 64
-"""Part of all connections that is closed for a new one, of an address with over a quarter: a flood delays nobody."""
+"""If one address has over a quarter of all connections, a new one closes one in so many of all: floods delay nobody."""
 
 OTHER_FILES = 256
 """Open files of a server besides its connections."""

@@ -102,7 +102,7 @@ class Keras3(Framework):
         model._maybe_symbolic_build(data_batch=batch)
 
     def step_of(self, model: keras.Model, mode: Mode) -> Callable[..., Any] | None:
-        """The step that the model has now; that of `predict` is looked up where it is traced."""
+        """The step that the model has now; None for `predict`, whose step is looked up in each trace."""
         return None if mode == "predict" else getattr(model, f"{mode}_step")
 
     def step(self, model: keras.Model, mode: Mode, data: Batch, method: Callable[..., Any] | None = None) -> Any:

@@ -44,7 +44,7 @@ def steps_alone(model: keras.Model) -> bool:
 
 
 def tests(original: Original, model: keras.Model, *arguments: object, **named: object) -> Any:
-    """Keras' `evaluate` or `test_on_batch`, within which a test step of the model's own may be alone."""
+    """Runs Keras' `evaluate` or `test_on_batch`, during which `steps_alone` considers the model's own test step."""
     with _tested.replaced_by(model):
         return original(model, *arguments, **named)
 
@@ -128,7 +128,8 @@ def scale_loss_built(scale_loss: Original, optimizer: Any, loss: Any) -> Any:
 def _build(optimizer: Any, variables: list[Any]) -> None:
     if optimizer.built:
         return
-    several = isinstance(optimizer, getattr(keras.optimizers, "MultiOptimizer", ()))  # those name their own alone
+    # a MultiOptimizer has no name scope of its own
+    several = isinstance(optimizer, getattr(keras.optimizers, "MultiOptimizer", ()))
     with contextlib.nullcontext() if several else name_scope(optimizer.name, caller=optimizer):
         optimizer.build(variables)
 
@@ -180,7 +181,7 @@ def _is_built(model: keras.Model) -> bool:
 
 
 def adopt_optimizer(model: keras.Model) -> None:
-    """Gives an optimizer its model's strategy: it raises under any other than the one that it was created under."""
+    """Gives an optimizer its model's strategy: an optimizer raises an error under any strategy but its own."""
     _adopt(model.optimizer, model.distribute_strategy)
 
 

@@ -68,7 +68,7 @@ class Graphs(ABC):
 
     @abstractmethod
     def symbol(self, value: Tensor | tuple[int | None, ...]) -> Any:
-        """Keras' `Input` like a tensor or spec, or of a shape with its batch axis; an `Input` itself."""
+        """An `Input` of Keras for a tensor, a spec, or a shape with its batch axis; returns an `Input` as it is."""
 
     @abstractmethod
     def operation(self, node: KerasNode) -> Any:

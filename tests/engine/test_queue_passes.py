@@ -30,7 +30,7 @@ ROW = Shape("f32", (4, 3))
 
 
 def order(module: Module) -> list[str]:
-    """The queues used, loops' bodies where the loops stand."""
+    """The queues in the order of their uses; the queues of a loop's body come where the loop is."""
     found: list[str] = []
 
     def walk(computation: Computation) -> None:

@@ -55,7 +55,7 @@ def test_wrong_results_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _changed(result: np.ndarray) -> np.ndarray:
-    """The first element is another one."""
+    """Returns a copy whose first element differs."""
     changed = np.array(result)
     flat = changed.reshape(-1)
     if flat.size:

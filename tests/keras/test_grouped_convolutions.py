@@ -1,4 +1,4 @@
-"""Convolutions of groups in models of both Kerases: their gradients, as Keras traces them, take codelets of windows."""
+"""Grouped convolutions in models of both Keras: the gradients that Keras traces run on codelets of windows."""
 
 from __future__ import annotations
 

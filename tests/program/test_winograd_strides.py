@@ -135,7 +135,7 @@ def test_where_it_pays(kind: str, case: Case, expected: bool, monkeypatch: pytes
     "case",
     [
         Case(2, (16, 16), 19, 24),
-        Case(1, (17, 13), 16, 72),  # an odd size: the last row meets no tap, or its phase ends one earlier
+        Case(1, (17, 13), 16, 72),  # an odd size: no tap reads the last row, or its phase ends one earlier
         Case(2, (18, 22), 40, 20, low=(0, 0), high=(0, 0)),
         Case(2, (13, 12), 16, 33, low=(0, 2), high=(3, 1)),
         Case(2, (16, 15), 24, 16, low=(-1, 3), high=(2, -2)),

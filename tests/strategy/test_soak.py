@@ -21,7 +21,7 @@ RUNS = 100 if seed() is None else 200
 
 
 def threads() -> int:
-    """The number of threads of the process, without that of all outfeeds, which comes and goes."""
+    """The number of threads of the process, without the one that serves all outfeeds, which comes and goes."""
     return sum(thread.name != "ipu-outfeeds" for thread in threading.enumerate())
 
 

@@ -17,9 +17,9 @@ from engine.machine_code.processor import lanes, registers
 LARGEST_FACTOR = 13
 """The largest prime factor with a butterfly, whose time and code are quadratic in it."""
 SPACING = 17
-"""Elements behind a line in scratch: one for a half spectrum; with more the two copies are in different cache sets."""
+"""Padding after a line in scratch: a half spectrum needs one element; more put the two copies into other cache sets."""
 LONG_LINE = 1 << 14
-"""Longest transform in vectors that a quarter of lines fill: longer ones leave the cache (of three lengths tried)."""
+"""The longest transform for which a quarter of a vector's lanes suffices; longer ones leave the cache (by trial)."""
 COMPLEX, REAL, HALF = range(3)
 """Kinds of lines: complex numbers, real numbers, or the first half (and one) of a spectrum whose rest mirrors it."""
 PLAIN, TANGLED, UNTANGLED = range(3)

@@ -22,7 +22,7 @@ class PooledImages(Record):
     initial: Address
     result: Address
     images: int
-    image: int  # bytes between the operand's
+    image: int  # bytes between images of the operand
     channels: int
     unit_rows: int
     high: PoolAxis

@@ -26,7 +26,7 @@ FAR_BYTES = 8 * 2**20
 """Bytes of a value for all iterations that no worker's own cache holds: storing and re-reading it then takes as long as
 computing products of many rows."""
 MANY_ROWS, SHORT_K = 128, 256
-"""Rows from which several products at once are no faster, and most multiply-adds for each of their elements."""
+"""The least rows and the largest k of a product that is as fast alone as together with others."""
 INDEX = Shape("s32", ())
 KEEPS_ITS_WORK = "keeps_its_work"
 """The attribute of loops that exist to save memory: no value of theirs is stored for all iterations."""

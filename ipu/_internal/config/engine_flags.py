@@ -15,7 +15,7 @@ from ipu._internal.config.system import current_system
 ENVIRONMENT = "POPLAR_ENGINE_OPTIONS"
 SUPERVISOR_STACK = ("target.supervisorStackSizeInBytes", "debug.supervisorStackSizeInBytes")
 WORKER_STACK = ("target.workerStackSizeInBytes", "debug.workerStackSizeInBytes")
-"""The names of later releases first."""
+"""The names of each flag, first that of later releases."""
 
 
 def engine_flags(of_program: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:

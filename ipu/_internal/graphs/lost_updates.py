@@ -32,7 +32,7 @@ def refusing_lost_updates() -> Iterator[None]:
 
 
 def check_updates(returned: Nest) -> None:
-    """Raises ConfigurationError if a computation of a tf.Graph, or its loop, creates an optimizer's update that is lost.
+    """Raises ConfigurationError if a computation of a tf.Graph, or its loop, creates but loses an optimizer's update.
 
     `returned` are tensors and operations. Operations on which none of them depends are executed here, too, in program
     order, as in a tf.function.

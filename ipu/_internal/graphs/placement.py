@@ -40,7 +40,7 @@ def note_placed(graph: tf.Graph, moves_all: bool) -> dict[tf.Operation, int]:
             if moves_all or operation.type in VARIABLES:
                 operation._set_device("/device:CPU:0")
         elif placed and device.endswith("CPU:0"):
-            # A variable that has been moved takes with it what is created beside it later, as updates are.
+            # Operations that are created beside a moved variable later, such as updates, are on the host, too.
             beside = (_named(graph, name) for name in operation.colocation_groups())
             ordinals = [placed[each] for each in beside if each in placed and each.type in VARIABLES]
             if ordinals:
@@ -57,7 +57,7 @@ def _named(graph: tf.Graph, group: bytes) -> Any:
 
 
 def compilable(operation: tf.Operation) -> bool:
-    """Whether the compiler has a kernel for an operation, of tensors that a program can compute."""
+    """Whether the compiler has a kernel for an operation, and programs can have its tensors."""
     tensors = (*operation.inputs, *operation.outputs)
     return operation.type not in ON_HOST and _has_kernel(operation.type) and all(t.dtype != tf.string for t in tensors)
 

@@ -30,7 +30,7 @@ def start() -> None:
     """
     if MPI.Is_initialized():
         return
-    os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # it prints errors where windows are created without its network
+    os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # UCX prints errors if windows are created without its network
     started: Future[None] = Future()
     thread = threading.Thread(target=_initialise, args=(started,), daemon=True)
     thread.start()

@@ -11,7 +11,7 @@ from ipu.scopes import partials_type
 
 Tensors = Sequence[tf.Tensor]
 Step = Callable[[Tensors, Tensors], Tensors]
-"""A function of a time step's inputs and of the states before it to the states after it."""
+"""A function that computes the states after a time step from its inputs and the states before it."""
 
 
 def hard_sigmoid(x: tf.Tensor) -> tf.Tensor:
