@@ -22,7 +22,7 @@ Outputs = Literal["last", "all", "sum"]
 class StateSlots:
     """Indices in the loop's state; `rows` are the variables of replicas.
 
-    A value that all parts read before the next micro-batch's value is written is in one of the `holders`; other values
+    A value is in one of the `holders` if all parts read it before the next micro-batch's value is written. Other values
     are in rings of `depths` slots.
     """
 

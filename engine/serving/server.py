@@ -50,7 +50,7 @@ ACCEPTED_AT_ONCE = 8
 """Connections that are accepted before other work of the server: a flood of them keeps no client waiting."""
 
 CLOSED_SHARE = 64
-"""If one address has over a quarter of all connections, a new one closes one in so many of all: floods delay nobody."""
+"""The share of all connections that a new one closes if an address has over a quarter of them: floods delay nobody."""
 
 OTHER_FILES = 256
 """Open files of a server besides its connections."""

@@ -1,11 +1,11 @@
 """Runs a case on TensorFlow and on the engine and says how far apart they end.
 
 TensorFlow is compared with itself on batches whose rows are permuted: the same mathematics, other rounding. The
-engine may be three times as far from it as that, or 1e-5, whichever is more. Layers that draw random numbers would
-draw others for permuted rows: for them it is 1e-5, from TensorFlow with `jit_compile=True`. Most others run eagerly on
-TensorFlow, in less time than to trace them takes. Training must move the
-weights at least thirty times as far as it may differ, or the comparison would show nothing. Evaluation and prediction
-start from the weights that TensorFlow has trained.
+engine's distance from TensorFlow may be three times as large, or 1e-5 if that is more. Layers that draw random numbers
+would draw others for permuted rows. Their distance may be 1e-5, from TensorFlow with `jit_compile=True`. Most other
+layers run eagerly on TensorFlow, as tracing takes longer. Training must move the weights by at least thirty times the
+allowed distance, or the comparison would show nothing. Evaluation and prediction start from the weights that TensorFlow
+has trained.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Vertices of the user's own in modules: the code that a module has of them against their Python functions."""
+"""Vertices of the user's own: their code in a module gives the results of their Python functions."""
 
 from __future__ import annotations
 

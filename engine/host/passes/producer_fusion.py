@@ -23,7 +23,7 @@ SHARE = 1 / 16
 LONGEST_K = 256
 """Longest k for which a product's units share nothing worth packing once."""
 FEW_ROWS = 16
-"""With fewer rows in a unit, reading a right operand from beyond the cache takes longer than storing the result."""
+"""The least rows of a unit: with fewer, reading a right operand from beyond the cache takes longer than storing results."""
 
 
 def fuse_producers(program: Program) -> Program:

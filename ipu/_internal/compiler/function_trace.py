@@ -11,7 +11,7 @@ _may_have_replicas: ThreadValue[bool | None] = ThreadValue(None)
 
 
 def function_trace(may_have_replicas: bool = True) -> AbstractContextManager[bool | None]:
-    """While open, traces a function whose reductions synchronise its replicas, if it `may_have_replicas`."""
+    """Traces a function while open. Its reductions synchronise its replicas if it `may_have_replicas`."""
     return _may_have_replicas.replaced_by(may_have_replicas)
 
 

@@ -201,7 +201,7 @@ def _note_datasets(programs: GraphPrograms, graph: tf.Graph) -> None:
 
 
 def use_of(session: Session, programs: GraphPrograms, targets: list[Any], fetches: list[Any]) -> RunUses:
-    """Use by the run of these targets and fetches. Raises as `_check_order`."""
+    """The use of programs and variables by the run of these targets and fetches. Raises as `_check_order`."""
     _note_datasets(programs, session.graph)
     known: dict[Key, RunUses] = session.__dict__.setdefault("_ipu_uses", {})
     key = (len(programs.variables), len(programs.operations), *map(id, targets), None, *map(id, fetches))

@@ -27,7 +27,8 @@ class ProfileReport:
 
     The report is written after the first epoch and at the end, with measurements of the queues; one line then prints
     its path (in the log with verbose=0, or after `keras.utils.disable_interactive_logging()`). If the program does not
-    fit into the chip's memory, it is written before the error is raised. The class works with both Keras, and derives from neither.
+    fit into the chip's memory, it is written before the error is raised. The class works with both Keras, and derives
+    from neither.
 
     Args:
         path: the page to write; .json, .trace.json and .txt files with the same contents are written beside it.

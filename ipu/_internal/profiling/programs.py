@@ -30,7 +30,7 @@ def program_of_model(
 ) -> TracedProgram:
     """The program that the model's last `fit` ("train"), `evaluate` ("test") or `predict` ran.
 
-    If it has not run in this mode, or if shapes are given, the one for these shapes, compiled but not run. Raises
+    If the model has not run in this mode, or if shapes are given, this is the program for these shapes, not run. Raises
     ConfigurationError for another mode, for a model that was not created inside an IPUStrategy, and for one without
     known shapes.
     """
