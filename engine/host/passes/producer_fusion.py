@@ -23,7 +23,7 @@ SHARE = 1 / 16
 LONGEST_K = 256
 """Longest k for which a product's units share nothing worth packing once."""
 FEW_ROWS = 16
-"""The least rows of a unit: with fewer, reading a right operand from beyond the cache takes longer than storing results."""
+"""The least rows of a unit. With fewer, reading a right operand from beyond the cache takes longer than storing."""
 
 
 def fuse_producers(program: Program) -> Program:
