@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import pkgutil
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -13,10 +15,24 @@ from types import ModuleType
 
 import pytest
 
+from engine.debug.tile import call_as_worker
 from engine.machine_code.sources import ENGINE, digest, sources
+from engine.runtime.executor import executor
 
-GENERATING = ("emit", "codelets", "machine_code", "runtime/executor.py", "debug/calls.py")
-"""Folders and files whose functions are compiled, or write code."""
+FOLDERS = ("emit", "codelets", "machine_code")
+"""Folders whose functions are compiled, or write code."""
+
+
+def codelet_files() -> Iterator[str]:
+    """The engine's files outside of `FOLDERS` that define codelets."""
+    for file in sorted(ENGINE.rglob("*.py")):
+        name = file.relative_to(ENGINE).as_posix()
+        if name.split("/")[0] not in FOLDERS and re.search(r"^ *@codelet\b", file.read_text(), re.MULTILINE):
+            yield name
+
+
+GENERATING = (*FOLDERS, *codelet_files())
+"""Folders and files from which code is compiled: each has a hash of its own."""
 
 
 def copied(folder: Path) -> Path:
@@ -27,6 +43,11 @@ def copied(folder: Path) -> Path:
 
 def place(name: str, root: Path = ENGINE) -> Path:
     return root.joinpath(*name.split("/"))
+
+
+def test_codelets_outside_of_their_folders_are_found() -> None:
+    for codelet in (executor, call_as_worker):
+        assert inspect.getfile(codelet.function) in {str(place(name)) for name in GENERATING}
 
 
 def test_a_constant_of_another_package_counts(tmp_path: Path) -> None:
