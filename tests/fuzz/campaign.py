@@ -84,7 +84,7 @@ def _serve(connection: Connection, kind: str, log: str) -> None:
 
 
 class Campaign:
-    """Checks kinds for their shares of the time; keeps failures, and counts by kind of all runs and of this one."""
+    """Checks each kind for its share of the time; keeps failures, and the counts of this run and of all runs, by kind."""
 
     def __init__(self, folder: Path, kinds: list[str], seed: int) -> None:
         self._folder, self._kinds = folder, kinds

@@ -48,7 +48,7 @@ def test_any_order(order: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("order", [(0, 2, 1, 3), (2, 0, 1, 3), (0, 3, 1, 2), (3, 1, 0, 2)])
 def test_no_copy_is_made(order: tuple[int, ...]) -> None:
-    """The product, its reader, the result that is asked for; and for sums a nest each, two if they are split."""
+    """Expects the product, its reader and the requested result, and a nest for each sum, or two if it is split."""
     names = [each.name for each in built(attended(order, (4, 4, 32, 32))).compute_sets]
     assert len([n for n in names if n.startswith("dot")]) == 2
     assert not [n for n in names if n.startswith("transpose")]

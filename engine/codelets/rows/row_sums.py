@@ -121,7 +121,7 @@ def reader_of(parameters: int) -> int:
 
 @inner
 def put_sums(parameters: int, block: int, sums: int) -> None:
-    """Points the reader at `block` to the first table at `sums`, and to each other one a chunk's bytes later."""
+    """Writes the tables' addresses for the reader at `block`: the first is `sums`, the others follow chunk by chunk."""
     for number in range(word(parameters, RowSums.SOURCES)):
         read = block + 8 * word(source_of(parameters, number), RowSource.READER_SUMS)
         store_i64(read, sums + word(parameters, RowSums.CHUNK_BYTES) * number)

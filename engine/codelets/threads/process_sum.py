@@ -46,7 +46,7 @@ class Rows(IntEnum):
     SIZE = 4  # number of rows
     CALLS = 5  # calls that have ended
     BEGUN = 6  # calls that another thread was to make
-    ENDED = 7  # calls of these that have ended; the codelet makes none while there are fewer
+    ENDED = 7  # those of BEGUN that have ended; the codelet calls only if all have
     PAUSES = 8  # pauses before the host continues
     CLOCK = 9  # address of clock_gettime
     TIME = 10  # a timespec

@@ -19,7 +19,7 @@ install()
 
 
 def variant_operation(function: Callable[..., Any], inputs: Sequence[tf.Tensor], result: tf.TensorSpec) -> tf.Tensor:
-    """Calls a function of tensors on the host, also of dtype variant, which are no arrays, with one result."""
+    """Calls a function with one result on the host. Tensors may be of dtype variant, which no array can have."""
     with tf.device(None), tf.device("/device:CPU:0"):
         made = tf.py_function(called_eagerly(function), inputs, result.dtype)
     made.set_shape(result.shape)
@@ -27,7 +27,7 @@ def variant_operation(function: Callable[..., Any], inputs: Sequence[tf.Tensor],
 
 
 def in_eager_or_graph(function: Callable[[], object]) -> tf.Operation:
-    """An operation that calls `function`, in each Session.run of it; it has been called already outside of a graph."""
+    """Calls `function` at once outside of a graph. In a graph, returns an operation that calls it in each run."""
     if not building_graph():
         function()
         return tf.no_op()
