@@ -84,7 +84,7 @@ def _serve(connection: Connection, kind: str, log: str) -> None:
 
 
 class Campaign:
-    """Checks each kind for its share of the time; keeps failures, and the counts of this run and of all runs, by kind."""
+    """Checks each kind for its share of the time; keeps failures, and the counts of this run and of all, by kind."""
 
     def __init__(self, folder: Path, kinds: list[str], seed: int) -> None:
         self._folder, self._kinds = folder, kinds

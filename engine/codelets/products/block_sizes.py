@@ -28,10 +28,10 @@ def block_sizes(cache_bytes: int) -> BlockSizes:
     """Chooses sizes for a second-level cache.
 
     Those for a large cache are from two cores of a Xeon with AVX-512 and 2 MiB, those for a small one from two cores of
-    a Zen 3 with 512 KiB, both of November 2026. Panels leave small caches sooner, and few rows prefetch only a part of the
-    next panel, so groups are larger for small caches. Transposing A pays for more columns than line_columns, because
-    rows of A are then read with fewer misses. With 8 lanes, as processors with small caches have, it pays for any
-    number of columns.
+    a Zen 3 with 512 KiB, both of November 2026. Panels leave small caches sooner, and few rows prefetch only a part of
+    the next panel, so groups are larger for small caches. Transposing A pays for more columns than line_columns,
+    because rows of A are then read with fewer misses. With 8 lanes, as processors with small caches have, it pays for
+    any number of columns.
     """
     if cache_bytes >= LARGE:
         return BlockSizes(1 << 17, group_rows=24, least_rows=384, least_size=1024, least_bytes=0, line_columns=256)
