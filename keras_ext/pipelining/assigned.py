@@ -57,7 +57,7 @@ def assigned_stages(model: KerasModel) -> tuple[StageTree, ...]:
 
 
 def checked_stages(model: KerasModel) -> tuple[StageTree, ...]:
-    """The stages of a model about to run. Raises ConfigurationError for a layer without a stage, or a stage without a layer."""
+    """The stages of a model about to run. Raises ConfigurationError if they do not fit the layers, or cannot run."""
     trees = assigned_stages(model)
     check_stages(calls_of(model), trees)
     check_runnable(model, trees)
