@@ -7,7 +7,7 @@ from engine.ir.op_names import WHOLE, ambiguous_scopes, outermost_scope
 
 
 def keep_distinct_scopes(imported: Module) -> None:
-    """Puts operations that differ in their outermost scope alone into a scope that makes reports print all of it.
+    """Puts operations that differ in their outermost scope alone into a scope that makes reports print the whole scope.
 
     Reports leave out the outermost scope, which is the name of a Keras model; in functions of one's own it may be all
     that tells two operations apart, as in a/dense and b/dense. `imported` is a module that no pass has seen.
