@@ -20,7 +20,6 @@ from engine.ir.attributes import PARTIALS_SCOPE
 from ipu._internal.compiler.traced_pipelines import note_ipus
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
 from ipu._internal.config.system import device_named, ordinal_named
-from ipu._internal.graphs.control_flow import functional_control_flow
 from ipu._internal.graphs.session_operations import building_graph
 from ipu._internal.host_functions.outside import is_outside, outside
 from ipu._internal.names.namespace import public_names
@@ -100,7 +99,6 @@ def ipu_scope(device: str) -> Iterator[None]:
             scopes.enter_context(tf.device(device))
             scope = tf.compat.v1.get_variable_scope()
             scopes.enter_context(tf.compat.v1.variable_scope(scope, use_resource=True, auxiliary_name_scope=False))
-            scopes.enter_context(functional_control_flow())
         else:
             device_named(device)
         scopes.enter_context(ipu_jit_scope("0"))

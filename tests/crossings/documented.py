@@ -51,19 +51,19 @@ TABLE = (
     *_rows(
         "mode:scope+apply_gradients",
         values="",
-        reason="optimizers update in `strategy.run` alone",
+        reason="optimizers update only in `strategy.run`",
         page="accelerate.md",
     ),
     *_rows(
         *("steps_per_execution+logged",),
         values=r".*callback train_batch_(begin|end) #\d+/0:|.*callback (test|predict)_batch_(begin|end) #\d+/0:",
-        reason="callbacks get the number of its last batch",
+        reason="callbacks get the number of the last batch",
         page="accelerate.md",
     ),
     *_rows(
         "failing_generator",
         values=r".*: plain (Unknown|InvalidArgument)Error: .*, here LookupError: ",
-        reason="An error of data comes as it was raised",
+        reason="the error as it was raised",
         page="accelerate.md",
     ),
     *_rows(
@@ -75,13 +75,13 @@ TABLE = (
     *_rows(
         "mode:copy+before_copying",
         values=r".*/(metrics|stop_training)",
-        reason="A copy's metrics begin without values",
+        reason="metrics of a copy | | begin without values",
         page="accelerate.md",
     ),
     *_rows(
         "tf_keras+random_layers",
         values=r".* off by ",
-        reason="dropout and `fit`'s shuffling of arrays draw other numbers",
+        reason="`fit`'s shuffling of arrays draw other numbers",
         page="accelerate.md",
     ),
     *_rows(
@@ -89,13 +89,13 @@ TABLE = (
         values=r".*/metrics length: plain 1, here \d"
         r"|.*/(weights|metrics|slots).*: plain (nothing|0,|\['0 iteration'(, '\d (rate|iteration)')*\])"
         r"|.*/slots/\d (iteration|rate): .* here nothing",
-        reason="variables of Keras 3 are made when a model is first used",
+        reason="variables that Keras 3 creates late",
         page="accelerate.md",
     ),
     *_rows(
         "tf_keras+sgd=plain",
         values=r".*/slots/\d+ \w+:",
-        reason="SGD of tf_keras without momentum leaves its velocities zero, which plain Keras sets to each step",
+        reason="velocities of SGD without momentum, tf_keras",
         page="accelerate.md",
     ),
 )
@@ -105,7 +105,7 @@ IN_XLA = _rows(
     *("steps_per_epoch=3+size=5/8", "dataset=dropped+size=5/8"),
     *("steps_per_epoch=3+shuffle", "steps_per_epoch=3+default_batch_size"),
     values=".*",
-    reason="At the end of data of unknown length plain Keras runs those parts of another step that need no data",
+    reason="at the end of the data plain Keras runs the parts of another step that need no data",
     page="accelerate.md",
 )
 """Programs compared with plain Keras in XLA, too, of which one result has to be the same."""
@@ -117,13 +117,13 @@ FAULTS = (
         r"|Unexpected result of `train_function` \(Empty logs\)"
         r"|Attr 'Toutput_types' of 'OptionalFromValue' Op passed list of length 0",
         instead="$|of a callback",
-        reason="plain Keras then raises in a later call of the same model",
+        reason="a later call of the same model raises",
         page="accelerate.md",
     ),
     Fault(
         error=r"cannot access local variable 'batch_outputs'",
         instead="Expected data with at least one sample",
-        reason="`predict` of data without a batch",
+        reason="`predict` of data without a single batch",
         page="accelerate.md",
     ),
     Fault(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,32 @@ def fed_in_the_middle(scope: Scope) -> Any:
     return [z], {y: np.abs(X)}
 
 
+def branches(scope: Scope) -> Any:
+    x = v1.placeholder(tf.float32, [8, 6])
+    with scope():
+        y = tf.cond(tf.reduce_sum(x) > 0, lambda: tf.exp(x), lambda: tf.sin(x) - 1.0)
+        z = tf.cond(tf.reduce_sum(x) <= 0, lambda: tf.exp(x), lambda: tf.sin(x) - 1.0)
+    return [y, z * 2.0], {x: X}
+
+
+def loops(scope: Scope) -> Any:
+    x = v1.placeholder(tf.float32, [8, 6])
+    with scope():
+        w = variable("w", 6, 6)
+        _, y = tf.while_loop(lambda k, _: k < 3, lambda k, y: [k + 1, tf.tanh(y @ w)], [0, x])
+    return [y], {x: X}
+
+
+def loops_of_the_host(scope: Scope) -> Any:
+    """Builds a loop on the host, whose operands inside and outside are results of the device."""
+    x = v1.placeholder(tf.float32, [8, 6])
+    with scope():
+        y, z = tf.sin(x), tf.exp(-x)
+    _, sums = tf.while_loop(lambda k, _: k < 3, lambda k, total: [k + 1, total + z], [0, y])
+    with scope():
+        return [tf.exp(sums)], {x: X}
+
+
 def branches_of_the_host(scope: Scope) -> Any:
     x = v1.placeholder(tf.float32, [8, 6])
     with scope():
@@ -157,6 +183,10 @@ PROGRAMS = [*optimizers(), trained_outside_of_the_scope, of_unknown_batch, convo
 PROGRAMS += [fed_in_the_middle, branches_of_the_host, assigned_after, summaries, functions, reference_variables]
 
 
+IN_VERSION_2 = [branches, loops, loops_of_the_host]
+"""Programs whose control flow consists of functions."""
+
+
 def values_of(program: Program, scope: Scope, steps: int = 3) -> tuple[list[Any], int]:
     """The results fetched in each step and the variables at the end, and the number of programs."""
     with tf.Graph().as_default() as graph:
@@ -174,6 +204,28 @@ def same(received: Any, expected: Any) -> None:
             one, other = (v1.Summary.FromString(each).value[0].simple_value for each in (one, other))
         if other is not None:
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+
+
+@pytest.fixture
+def control_flow_v2() -> Iterator[None]:
+    was_on = v1.control_flow_v2_enabled()
+    v1.enable_control_flow_v2()
+    yield
+    (v1.enable_control_flow_v2 if was_on else v1.disable_control_flow_v2)()
+
+
+@pytest.mark.parametrize("program", IN_VERSION_2)
+def test_control_flow_of_version_2(program: Program, control_flow_v2: None) -> None:
+    received, programs = values_of(program, lambda: ipu.scopes.ipu_scope(IPU))
+    assert programs > 0
+    same(received, values_of(program, contextlib.nullcontext)[0])
+
+
+@pytest.mark.parametrize("program", IN_VERSION_2)
+def test_control_flow_of_version_1_is_refused(program: Program, control_flow_v2: None) -> None:
+    v1.disable_control_flow_v2()
+    with pytest.raises(UnsupportedOperation, match="enable_control_flow_v2"):
+        values_of(program, lambda: ipu.scopes.ipu_scope(IPU))
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

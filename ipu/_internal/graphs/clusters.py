@@ -17,16 +17,14 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 from engine.errors import UnsupportedOperation
-from ipu._internal.graphs.control_flow import in_version_1
 from ipu._internal.graphs.placement import CONTROL_FLOW, compilable, computes, has_real_results
 from ipu._internal.graphs.program import GraphProgram
-from ipu._internal.graphs.sessions import READS, WRITERS, called_names, called_nodes, handle_op
+from ipu._internal.graphs.sessions import READS, WRITERS, called_names, handle_op
 from ipu._internal.graphs.tracing import trace_in_graph
 
 HOST = -1
 """The device of the operations of the host, among ordinals."""
 CALLS_OF_PYTHON = frozenset({"EagerPyFunc", "Print", "PyFunc", "PyFuncStateless"})
-COPIES = frozenset({"Identity", "IdentityN", "Snapshot"})
 SCOPE = "ipu_clusters"
 _RUNS, _WARNED = "_ipu_cluster_runs", "_ipu_cluster_warned"
 Run = tuple[list[tf.Operation], list[tf.Tensor]]
@@ -167,31 +165,22 @@ class _Run:
         left: list[str] = []
         for each in self.order:
             ordinal = self.placed.get(each, HOST) if each in live and each not in initializers else HOST
-            is_inside = each.type in CONTROL_FLOW or in_version_1(each)
+            is_inside = each.type in CONTROL_FLOW or each._get_control_flow_context() is not None
             if is_inside and ordinal != HOST and compilable(each) and computes([each]):
                 raise UnsupportedOperation(
                     f"Expected operations on an IPU outside of ipu_compiler.compile in no loop or branch of "
-                    f"TensorFlow 1. Received: {each.name!r} ({each.type}) in one. Build the "
-                    f"loop or branch in ipu.scopes.ipu_scope, or in a function that is compiled."
+                    f"TensorFlow 1. Received: {each.name!r} ({each.type}) in one. Call tf.compat.v1."
+                    f"enable_control_flow_v2() first, or put the loop or branch into a function that is compiled."
                 )
-            self.device[each] = (
-                ordinal if ordinal == HOST or (compilable(each) and not is_inside and not _calls_python(each)) else HOST
-            )
+            self.device[each] = ordinal if ordinal == HOST or (compilable(each) and not is_inside) else HOST
             if self.device[each] != ordinal and each.type not in CALLS_OF_PYTHON and has_real_results(each):
                 left.append(each.name)
-            if self.device[each] == HOST and each.type in COPIES and each in live and not is_inside:
-                self.device[each] = self._device_of_all(each.inputs)
         self._warn(left)
         for each in reversed(self.order):  # arrays of tensors and stacks are where their users are
             if self.device[each] != HOST:
                 for tensor in each.inputs:
                     if _is_no_array(tensor) and self.device[tensor.op] == HOST and compilable(tensor.op):
                         self.device[tensor.op] = self.device[each]
-
-    def _device_of_all(self, tensors: Sequence[tf.Tensor]) -> int:
-        """The device of the operations of all tensors; the host if they are on several, or fed."""
-        devices = {HOST if id(tensor) in self._fed else self.device[tensor.op] for tensor in tensors}
-        return devices.pop() if len(devices) == 1 else HOST
 
     def _warn(self, left: Iterable[str]) -> None:
         warned: set[str] = _kept(self.graph, _WARNED, set)
@@ -216,7 +205,6 @@ class _Run:
                 least += (devices.index(self.device[each]) - least) % len(devices)
                 changed |= least != self.level[each]
                 self.level[each] = least
-        self._delay_lists(len(devices))
         clusters: dict[int, list[tf.Operation]] = {}
         for each in self.order:
             if self.device[each] != HOST:
@@ -224,15 +212,6 @@ class _Run:
         exact = [cluster for cluster in clusters.values() if not computes(cluster)]
         self.device.update((each, HOST) for cluster in exact for each in cluster)
         return bool(exact)
-
-    def _delay_lists(self, devices: int) -> None:
-        """Makes lists of tensors at the level of their first use, as they cannot be results of a program."""
-        for each in reversed(self.order):
-            if self.device[each] != HOST and any(map(_is_no_array, each.outputs)):
-                users = (*(user for tensor in each.outputs for user in tensor.consumers()), *each._control_outputs)
-                first = min((self.level[user] for user in users if user in self.level), default=0)
-                if first > self.level[each] and (first - self.level[each]) % devices == 0:
-                    self.level[each] = first
 
     def _copy_dependent(self, operations: Sequence[tf.Operation]) -> None:
         """Copies the operations of the host that depend on a program."""
@@ -321,11 +300,6 @@ def _controls(operation: tf.Operation, graph: tf.Graph, copies: Collection[tf.Op
 
 def _is_back_edge(operation: tf.Operation, before: tf.Operation) -> bool:
     return operation.type == "Merge" and before.type == "NextIteration"
-
-
-def _calls_python(operation: tf.Operation) -> bool:
-    """Whether a function that an operation calls, as a loop or a branch is, calls Python or prints."""
-    return any(node.op in CALLS_OF_PYTHON for node in called_nodes(operation))
 
 
 def _is_no_array(tensor: tf.Tensor) -> bool:

@@ -141,7 +141,7 @@ def called_names(node: Any) -> list[str]:
     return [node.op, *(each.func.name for each in values), *(f.name for each in values for f in each.list.func)]
 
 
-def called_nodes(operation: tf.Operation) -> Iterator[Any]:
+def _called_nodes(operation: tf.Operation) -> Iterator[Any]:
     """The nodes of the functions that an operation calls, and of those that these call."""
     if not _may_call(operation.type):
         return
@@ -165,7 +165,7 @@ def _variables_of(operation: tf.Operation) -> dict[Name, bool]:
         if handle is not None:
             writes = operation.type not in READS and id(tensor) not in read_inputs
             uses[_key(handle)] = uses.get(_key(handle), False) or writes
-    for node in called_nodes(operation):
+    for node in _called_nodes(operation):
         if node.op == "VarHandleOp":
             uses[node.attr["container"].s, node.attr["shared_name"].s] = True
     return uses
@@ -173,7 +173,7 @@ def _variables_of(operation: tf.Operation) -> dict[Name, bool]:
 
 def _writes_now(operation: tf.Operation) -> bool:
     """Whether an operation that may write a variable does so itself: data sets and operations of PASSES do not."""
-    types = {operation.type, *(node.op for node in called_nodes(operation))}
+    types = {operation.type, *(node.op for node in _called_nodes(operation))}
     return any(each.startswith(WRITERS) and each not in READS for each in types) and not _makes_dataset(operation)
 
 
@@ -181,7 +181,7 @@ def _makes_dataset(operation: tf.Operation) -> bool:
     """Whether an operation, or a function that it calls, makes a data set, which may keep a handle."""
     if any(tensor.dtype == tf.variant for tensor in operation.outputs):
         return True
-    types = {node.op for node in called_nodes(operation)}
+    types = {node.op for node in _called_nodes(operation)}
     definitions = (op_def_registry.get(each) for each in types)
     return any(d is not None and any(o.type == types_pb2.DT_VARIANT for o in d.output_arg) for d in definitions)
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.eager import context, lift_to_graph
 from tensorflow.python.eager.polymorphic_function import atomic_function
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import OptionalXlaContext
 from tensorflow.python.framework import func_graph, ops
 from tensorflow.python.ops import gen_array_ops, handle_data_util, resource_variable_ops
 
@@ -22,7 +23,6 @@ from ipu._internal.compiler.function_trace import function_trace
 from ipu._internal.compiler.tokens import traced_for
 from ipu._internal.compiler.trace import TracedStep, bind
 from ipu._internal.compiler.variables import IPUVariable, engine_trace, only_for_programs
-from ipu._internal.graphs.control_flow import xla_context
 from ipu._internal.graphs.lost_updates import check_updates, refusing_lost_updates
 from ipu._internal.graphs.sessions import programs_of
 from ipu._internal.graphs.variables import GraphVariable
@@ -124,7 +124,8 @@ def trace_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest], ordi
     @in_present_scope
     def body(*arguments: tf.Tensor) -> list[tf.Tensor]:
         only_for_programs()
-        with tf.device(f"/device:IPU:{ordinal}"), xla_context():
+        # XLA's context makes loops have the static bounds that it needs.
+        with tf.device(f"/device:IPU:{ordinal}"), OptionalXlaContext(True):
             returned = computation(*tf.nest.pack_sequence_as(list(inputs), list(arguments)))
             check_updates(returned)
         results.append(None if isinstance(returned, tf.Operation) else tf.nest.map_structure(_dense, returned))
