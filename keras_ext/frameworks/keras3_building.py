@@ -161,12 +161,14 @@ def build_once(original: Original, model: keras.Model, iterator: Any = None, dat
     with _building, being_built(model):  # another thread may build the same model
         if _is_built(model):
             return
+        metrics = model._compile_metrics
+        fresh = metrics is not None and not metrics.built  # `compile` without metrics keeps those of before
         try:
             with optimizer_left_out(model):
                 given = batch if iterator is None else building_batch(model, iterator.data_adapter, batch)
                 build_for_known_outputs(model, given)
                 original(model, None, given)
-            note_fresh(model._compile_metrics, True)
+            note_fresh(metrics, fresh)
         except ValueError:
             of_loss = error_of_loss(model, batch)
             if of_loss is None:
