@@ -164,19 +164,33 @@ def test_a_search_counts_and_leads_to_what_it_finds(browser: Browser, page: Path
 
 
 def test_the_picture_is_of_the_colours_of_phases(browser: Browser, page: Path) -> None:
-    """Pixels in the middle of a sync and of a compute have these phases' colours, in both themes."""
+    """Pixels in the middle of a sync, a compute and idle tiles have these phases' colours, in both themes."""
     data, row = report().data, report().data["operations"][0]
-    for theme, sync, compute in (
-        ("light", (140, 107, 177), (63, 111, 176)),
-        ("dark", (171, 143, 208), (111, 158, 219)),
+    works = tiles_of(data["work"][0]["place"])
+    # A row of pixels has several tiles, so the middle of a range of tiles is tested.
+    some, other = middle(works), middle(set(range(1472)) - works)
+    syncs, computes = row["sync"] / 2, row["cycles"] - row["compute"] / 2
+    for theme, sync, compute, idle in (
+        ("light", (140, 107, 177), (63, 111, 176), (227, 229, 232)),
+        ("dark", (171, 143, 208), (111, 158, 219), (47, 53, 60)),
     ):
         browser.open(page, "trace", 1400, theme)
         browser.wait("document.querySelector('#lanes').width > 300")
-        for at, colour in ((row["sync"] / 2, sync), (row["cycles"] - row["compute"] / 2, compute)):
+        expected = ((syncs, some, sync), (syncs, other, sync), (computes, some, compute), (computes, other, idle))
+        for at, tile, colour in expected:
             pixel = browser.run(
-                "const canvas = document.querySelector('#lanes'), [across, left, y] = arguments;"
+                "const canvas = document.querySelector('#lanes'), [across, down, left, top] = arguments;"
+                "const x = left + across * (canvas.width - left), y = top + down * (canvas.height - top - 24);"
                 "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done([..."
-                "canvas.getContext('2d').getImageData(left + across * (canvas.width - left), y, 1, 1).data]))))",
-                *(at / data["tree"]["cycles"], LEFT, TOP + 4),
+                "canvas.getContext('2d').getImageData(x, y, 1, 1).data]))))",
+                *(at / data["tree"]["cycles"], tile / 1472, LEFT, TOP),
             )
-            assert tuple(pixel) == (*colour, 255)
+            assert tuple(pixel) == (*colour, 255), (theme, at, tile)
+
+
+def middle(tiles: set[int]) -> int:
+    """The tile in the middle of the longest range of neighbours."""
+    ends = [tile for tile in tiles if tile + 1 not in tiles]
+    begins = [tile for tile in tiles if tile - 1 not in tiles]
+    begin, end = max(zip(sorted(begins), sorted(ends), strict=True), key=lambda each: each[1] - each[0])
+    return (begin + end) // 2
