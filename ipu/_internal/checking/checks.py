@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine.errors import ConfigurationError
 from ipu._internal.checking import installed
 from ipu._internal.checking.finding import Finding
+from ipu._internal.checking.live import uncalled
 from ipu._internal.checking.old_names import (
     LAYER_ARGUMENTS,
     METHOD_ARGUMENTS,
@@ -37,24 +39,43 @@ EAGER = (
     "TensorFlow 1 had no eager mode. Begin the program with `import tensorflow.compat.v1 as tf` and "
     "`tf.disable_v2_behavior()`, or run it by `python -m ipu.run --tf1`."
 )
+CLOSED = (
+    "The `with` statement of the graph has ended, and eager mode is on again. Indent the line, or begin the program "
+    "with `tf.disable_v2_behavior()`."
+)
 NUMPY = "There are no eager tensors after {}. Fetch the tensor by Session.run, or leave that line out."
 STEPS = "One call of the engine runs one step. Give a value well above 1, which divides the steps of an epoch."
 
 
-def findings(program: CheckedProgram, leaves: bool | None = None) -> list[Finding]:
-    """Findings of things to know and to change, by line.
+def findings(
+    program: CheckedProgram, together: Sequence[CheckedProgram] = (), others: Iterable[Finding] = ()
+) -> list[Finding]:
+    """Findings of things to know and to change, with `others`, by line.
 
-    `leaves` is whether a module of the same program leaves eager mode; None looks at this module alone.
+    `together` are all modules of the program, if there are others.
     """
+    modules = together or [program]
     imported = {name.partition(".")[0] for use in program.uses for name in use.names}
     keras3 = not (installed.legacy_keras() or program.legacy_keras) and "tf_keras" not in imported
     found = [
-        *_of_modes(program, leaves_eager_mode(program) if leaves is None else leaves),
+        *others,
+        *_of_modes(program, modules),
         *(finding for use in program.uses for finding in _of_use(use)),
         *(finding for call in program.calls for finding in _of_call(call, keras3, is_version_1(program))),
         *(finding for option in program.options for finding in _of_option(option)),
     ]
-    return sorted(set(found), key=lambda finding: (finding.line, finding.what))
+    never = uncalled(each.mentions for each in modules)
+    bodies = {name: program.mentions.bodies[name] for name in never & program.mentions.bodies.keys()}
+    known = {_where_it_runs(finding, bodies) for finding in found}
+    return sorted(known, key=lambda finding: (finding.line, finding.what))
+
+
+def _where_it_runs(finding: Finding, bodies: Mapping[str, Sequence[range]]) -> Finding:
+    """The finding, as a note if it is in the body of a function or class that the program never calls."""
+    name = next((name for name, lines in bodies.items() if any(finding.line in each for each in lines)), None)
+    if name is None or finding.level == "note":
+        return finding
+    return replace(finding, level="note", advice=f"{finding.advice} The program does not call {name}.")
 
 
 def leaves_eager_mode(program: CheckedProgram) -> bool:
@@ -66,12 +87,20 @@ def leaves_eager_mode(program: CheckedProgram) -> bool:
     )
 
 
-def _of_modes(program: CheckedProgram, leaves: bool) -> Iterator[Finding]:
+def _of_modes(program: CheckedProgram, modules: Sequence[CheckedProgram]) -> Iterator[Finding]:
     """Finds where a program of TensorFlow 1's sessions needs the eager mode off, or one without it needs eager
     tensors.
     """
     disabling = [call for call in program.calls for name in call.names if name.rpartition(".")[2] in LEAVING]
     first = min((call.line for call in disabling if call.at_top), default=None)
+    leaves = any(map(leaves_eager_mode, modules))
+    called = {name.rpartition(".")[2] for each in modules for call in each.calls for name in call.names}
+    closed = bool(program.blocks) and all(each.closes for each in modules) and not LEAVING & called
+    for use in program.uses if closed else ():
+        outside = use.at_top and not use.is_import and not any(use.line in block for block in program.blocks)
+        if outside and f"{V1}.placeholder" in use.names:
+            yield Finding(use.line, "change", installed.short(use.names[0]), CLOSED)
+            break
     for use in program.uses:
         if any(name in SESSIONS for name in use.names) and not use.is_import:
             if not leaves or (first is not None and use.at_top and use.line < first):
@@ -108,8 +137,12 @@ def _chosen(names: tuple[str, ...]) -> str | None:
 
 def _of_use(use: NameUse) -> Iterator[Finding]:
     name = _chosen(use.names)
-    problem = None if name is None or use.optional else installed.missing(name)
-    if problem is not None and not (use.is_import and installed.is_refused_call(name or "")):
+    if name is None or use.optional or (use.is_bare and not installed.raises_when_called(name)):
+        return  # the import of a bare name has its finding
+    problem = installed.missing(name)
+    if problem is None and use.is_attribute:
+        problem = installed.not_an_attribute(name)
+    if problem is not None and not (use.is_import and installed.raises_when_called(name)):
         level, what, advice = problem
         yield Finding(use.line, level, what, advice)
 
@@ -130,7 +163,9 @@ def _of_arguments(call: CallSite, name: str, target: Any) -> Iterator[Finding]:
     tables = {"optimizers": OPTIMIZER_ARGUMENTS, "layers": LAYER_ARGUMENTS if _is_keras3(target) else {}}
     known = next((table for part, table in tables.items() if is_keras and part in name.split(".")), {})
     for argument in call.keywords:
-        if argument in known:
+        if (_is_keras3(target), argument) == (True, "decay"):
+            yield Finding(call.line, "note", f"{installed.short(name)}(decay=)", OPTIMIZER_ARGUMENTS["decay"])
+        elif argument in known:
             yield Finding(call.line, "change", f"{installed.short(name)}({argument}=)", known[argument])
     try:
         parameters = inspect.signature(target).parameters
@@ -138,6 +173,11 @@ def _of_arguments(call: CallSite, name: str, target: Any) -> Iterator[Finding]:
         return
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
+    kinds = [parameter.kind for parameter in parameters.values()]
+    places = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+    if call.positional is not None and call.positional > places and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        advice = f"It has {places} arguments by position, and {call.positional} are given."
+        yield Finding(call.line, "change", f"{installed.short(name)}()", advice)
     for argument in call.keywords:
         if argument not in parameters and argument not in known:
             advice = f"It has no such argument.{installed.nearest(argument, list(parameters))}"

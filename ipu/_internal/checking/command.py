@@ -76,16 +76,14 @@ def check(source: bytes | str) -> dict[str, Any]:
 
 def _of_program(program: CheckedProgram, path: Path | None, together: list[CheckedProgram]) -> dict[str, Any]:
     """The findings of a module, among the modules of its program."""
-    from ipu._internal.checking.checks import findings, leaves_eager_mode, working_names  # late: they import TensorFlow
+    from ipu._internal.checking.checks import findings, working_names  # late: they import TensorFlow
     from ipu._internal.checking.files import absent_modules, absent_names
 
     if any(each.legacy_keras for each in together):
         program = with_legacy_keras(program)
-    found = set(findings(program, any(map(leaves_eager_mode, together))))
-    if path is not None:
-        found |= {*absent_modules(program, path), *absent_names(program, path)}
-    ordered = sorted(found, key=lambda finding: (finding.line, finding.what))
-    return {"works": working_names(program), "findings": [_plain(finding) for finding in ordered]}
+    absent = [] if path is None else [*absent_modules(program, path), *absent_names(program, path)]
+    found = findings(program, together, absent)
+    return {"works": working_names(program), "findings": [_plain(finding) for finding in found]}
 
 
 def _plain(finding: Finding) -> dict[str, Any]:

@@ -102,6 +102,22 @@ def missing(name: str) -> tuple[Level, str, str] | None:
     return "change", short(gone), _elsewhere(name, gone, parent)
 
 
+def raises_when_called(name: str) -> bool:
+    """Whether the name exists, may be imported, and raises an error at each call."""
+    if old_module(name) is not None:
+        return False
+    return is_refused_call(name) is not None or getattr(look_up(name)[0], "__module__", None) == "keras_ext.ported"
+
+
+def not_an_attribute(name: str) -> tuple[Level, str, str] | None:
+    """The result of `missing` for a name taken by attributes of `tensorflow`, which hides some of its modules."""
+    root, _, rest = name.partition(".")
+    first = rest.partition(".")[0]
+    if root != "tensorflow" or hasattr(import_module(root), first):
+        return None
+    return "change", f"tf.{first}", f"The module tensorflow has no such attribute. Import the names of {root}.{first}."
+
+
 def is_refused_call(name: str) -> str | None:
     """The entry of REFUSED for a name that may be imported, and is refused when it is called."""
     return next((key for key in REFUSED if name.endswith(f".{key}")), None)

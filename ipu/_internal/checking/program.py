@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from ipu._internal.checking.live import FUNCTIONS, LiveBranches, Mentions, mentions
+from ipu._internal.checking.scopes import captured, defined, dotted, graph_blocks, is_only_none, is_stored, of_scope
+
 CONFIGURATIONS = ("IPUConfig", "IpuOptions", "create_ipu_config")
 """Last parts of the names of functions that return a configuration, as setters do that get one."""
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-INNER = (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 OF_KERAS_1 = "tf_keras.api._v1.keras.__internal__.legacy"
 LEGACY_NAMES = (
     ("tensorflow.compat.v1.keras", "tf_keras"),
@@ -29,7 +30,8 @@ IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError
 class NameUse:
     """A name that is imported or used: all full names it may stand for, and whether the program goes on without it.
 
-    `is_import` says whether it is in an import statement, `at_top` whether it is outside of all functions.
+    `is_import` says whether it is in an import statement, `at_top` whether it is outside of all functions, `is_bare`
+    whether it is a name without a dot, `is_attribute` whether it is an attribute of the module `tensorflow`.
     """
 
     line: int
@@ -37,17 +39,23 @@ class NameUse:
     optional: bool = False
     is_import: bool = False
     at_top: bool = True
+    is_bare: bool = False
+    is_attribute: bool = False
 
 
 @dataclass(frozen=True)
 class CallSite:
-    """A call of `names`, or of a method of something unknown, with the arguments it gives by name."""
+    """A call of `names`, or of a method of something unknown, with the arguments it gives by name.
+
+    `positional` is the number of those by position, None if only the execution shows it.
+    """
 
     line: int
     names: tuple[str, ...]
     method: str | None
     keywords: dict[str, ast.expr]
     has_double_star: bool
+    positional: int | None = 0
     at_top: bool = True
 
 
@@ -79,7 +87,8 @@ class CheckedProgram:
     """Everything that the checks need of one program.
 
     `defined` are the names that its module has, None where only its execution shows them; `legacy_keras` is whether it
-    sets the environment variable that chooses tf_keras.
+    sets the environment variable that chooses tf_keras. `blocks` are the lines of `with` statements that make a graph
+    the default, and `closes` is whether nothing else does so.
     """
 
     uses: list[NameUse] = field(default_factory=list)
@@ -88,13 +97,18 @@ class CheckedProgram:
     imports: list[Imported] = field(default_factory=list)
     defined: frozenset[str] | None = None
     legacy_keras: bool = False
+    blocks: list[range] = field(default_factory=list)
+    closes: bool = False
+    mentions: Mentions = field(default_factory=Mentions)
 
 
 def read(source: str | bytes) -> CheckedProgram:
     """The program of a Python file; raises SyntaxError."""
-    reader = _Reader(ast.parse(source))
+    reader = _Reader(LiveBranches().visit(ast.parse(source)))
     reader.visit(reader.tree)
-    reader.program.defined = _defined(reader.tree)
+    reader.program.mentions = mentions(reader.tree)
+    reader.program.blocks, reader.program.closes = graph_blocks(reader.tree)
+    reader.program.defined = defined(reader.tree)
     reader.program.legacy_keras = any(map(_chooses_legacy_keras, ast.walk(reader.tree)))
     return reader.program
 
@@ -113,15 +127,6 @@ def _of_legacy_keras(name: str) -> str:
     return name
 
 
-def dotted(node: ast.AST) -> str | None:
-    """`a.b.c` of an expression of names, else None."""
-    parts = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
-
-
 class _Reader(ast.NodeVisitor):
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
@@ -131,21 +136,28 @@ class _Reader(ast.NodeVisitor):
         self._optional = 0
         self._bound: dict[str, list[str]] = {}
         self._configurations: set[str] = set()
-        for node in _of_scope(tree):
+        for node in of_scope(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 for short, full in _imported(node):
                     self._bind(short, full)
         # Names such as `layers = tf.keras.layers`, which may build on each other; then configurations, likewise.
         assignments = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
-        for node in (each for each in _of_scope(tree) if isinstance(each, ast.Assign)):
+        for node in (each for each in of_scope(tree) if isinstance(each, ast.Assign)):
             value, targets = dotted(node.value), [each.id for each in node.targets if isinstance(each, ast.Name)]
             for full in self._full(value) if value is not None and "." in value else ():
                 for target in targets:
                     self._bind(target, full)
         values = self._bound_in(tree)
         for name in self._bound.keys() & {name for name, full in values.items() if not full}:
-            if not _is_only_none(tree, name):  # a value of the program's own has the name, too
+            if not is_only_none(tree, name):  # a value of the program's own has the name, too
                 self._bound[name] = []
+        for function in (each for each in ast.walk(tree) if isinstance(each, FUNCTIONS)):
+            names = {name for node in of_scope(function) if isinstance(node, ast.Global) for name in node.names}
+            for name, values_of in self._bindings(function).items() if names else ():
+                if name in names:
+                    self._bound[name] = list(
+                        dict.fromkeys((*self._bound.get(name, ()), *values_of)) if values_of else ()
+                    )
         for node in assignments:
             if isinstance(node.value, ast.Call) and self._makes_configuration(node.value):
                 self._configurations |= {name for name in map(dotted, node.targets) if name is not None}
@@ -219,24 +231,30 @@ class _Reader(ast.NodeVisitor):
     visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _visit_function
 
     def _bound_in(self, function: ast.AST) -> dict[str, tuple[str, ...]]:
-        """The names that a function binds, with all full names that each may stand for; none for other values."""
+        """The names of a function's own, with all full names that each may stand for; none for other values."""
+        outer = (node.names for node in of_scope(function) if isinstance(node, ast.Global | ast.Nonlocal))
+        elsewhere = {name for names in outer for name in names}
+        return {name: full for name, full in self._bindings(function).items() if name not in elsewhere}
+
+    def _bindings(self, function: ast.AST) -> dict[str, tuple[str, ...]]:
+        """The names that a function binds, of its own or of the module, as in `_bound_in`."""
         found: dict[str, tuple[str, ...]] = {}
-        stored, elsewhere = set(), set()
-        for node in _of_scope(function):
-            if isinstance(node, ast.Global | ast.Nonlocal):
-                elsewhere.update(node.names)
-            elif isinstance(node, ast.Import | ast.ImportFrom):
+        stored = set()
+        for node in of_scope(function):
+            if isinstance(node, ast.Import | ast.ImportFrom):
                 for short, name in _imported(node):
                     found[short] = (*found.get(short, ()), name)
             elif isinstance(node, ast.Assign) and (full := self._full(dotted(node.value) or "")):
                 found |= {each.id: full for each in node.targets if isinstance(each, ast.Name)}
             elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For | ast.AsyncFor | ast.withitem):
-                stored |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and _is_stored(each)}
+                stored |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and is_stored(each)}
             elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
                 stored.add(node.name)
-            elif isinstance(node, ast.NamedExpr | ast.ExceptHandler):
-                stored.add(node.target.id if isinstance(node, ast.NamedExpr) else node.name or "")
-        return {name: full for name, full in ({**found, **dict.fromkeys(stored, ())}).items() if name not in elsewhere}
+            elif isinstance(node, ast.NamedExpr):
+                stored.add(node.target.id)
+            else:
+                stored.add(captured(node))
+        return {**found, **dict.fromkeys(stored, ())}
 
     def _visit_comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
         targets = (each for generator in node.generators for each in ast.walk(generator.target))
@@ -267,7 +285,11 @@ class _Reader(ast.NodeVisitor):
         method = node.func.attr if isinstance(node.func, ast.Attribute) else None
         full = self._full(name) if name is not None else ()
         self.program.calls.append(
-            CallSite(*(node.lineno, full, method, keywords, len(keywords) < len(node.keywords)), at_top=not self._local)
+            CallSite(
+                *(node.lineno, full, method, keywords, len(keywords) < len(node.keywords)),
+                positional=None if any(isinstance(each, ast.Starred) for each in node.args) else len(node.args),
+                at_top=not self._local,
+            )
         )
         self.generic_visit(node)
 
@@ -276,7 +298,15 @@ class _Reader(ast.NodeVisitor):
         if name is None:
             self.generic_visit(node)
         elif isinstance(node.ctx, ast.Load) and (full := self._full(name)):
-            self.program.uses.append(NameUse(node.lineno, full, self._optional > 0, at_top=not self._local))
+            of_tensorflow = "tensorflow" in self._full(name.partition(".")[0])
+            use = NameUse(node.lineno, full, self._optional > 0, at_top=not self._local, is_attribute=of_tensorflow)
+            self.program.uses.append(use)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Load) and (full := self._full(node.id)):
+            self.program.uses.append(
+                NameUse(node.lineno, full, self._optional > 0, at_top=not self._local, is_bare=True)
+            )
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
@@ -302,52 +332,6 @@ def _modules(node: ast.Import | ast.ImportFrom, optional: bool) -> list[Imported
         return [Imported(node.lineno, alias.name, 0, (), optional) for alias in node.names]
     names = tuple(alias.name for alias in node.names)
     return [Imported(node.lineno, node.module or "", node.level, names, optional)]
-
-
-def _of_scope(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function's or module's own scope, without those inside functions, classes and comprehensions."""
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, INNER):
-            yield from _of_scope(child)
-
-
-def _is_stored(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
-
-
-def _is_only_none(tree: ast.Module, name: str) -> bool:
-    """Whether the module assigns nothing but None to a name, as where an import has failed."""
-    stored = [
-        node
-        for node in _of_scope(tree)
-        if isinstance(node, ast.Name | ast.FunctionDef | ast.ClassDef)
-        and (node.id == name and _is_stored(node) if isinstance(node, ast.Name) else node.name == name)
-    ]
-    assigned = [
-        node
-        for node in _of_scope(tree)
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
-    ]
-    constants = [node for node in assigned if isinstance(node.value, ast.Constant) or dotted(node.value) is not None]
-    return len(stored) == len(constants)
-
-
-def _defined(tree: ast.Module) -> frozenset[str] | None:
-    """The names that a module has after its execution; None if only the execution shows them."""
-    found = {"__all__", "__doc__", "__file__", "__name__"}
-    for node in _of_scope(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            if any(alias.name == "*" for alias in node.names):
-                return None
-            found |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-            found.add(node.name)
-        elif isinstance(node, ast.Name) and _is_stored(node):
-            found.add(node.id)
-    named = (node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Global))
-    made = any(isinstance(node, ast.Global) or node.id in ("globals", "vars", "exec", "setattr") for node in named)
-    return None if made or "__getattr__" in found else frozenset(found)
 
 
 def _chooses_legacy_keras(node: ast.AST) -> bool:
