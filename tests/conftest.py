@@ -86,6 +86,17 @@ def unconfigured() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def outside_of_devices() -> Iterator[None]:
+    """Ends a device scope that a test left open: an interruption can reach TensorFlow just where it ends one."""
+    module = sys.modules.get("tensorflow.python.eager.context")
+    eager = module.context() if module else None
+    before = (eager.device_name, eager._thread_local_data.device_spec) if eager else None
+    yield
+    if eager and before:
+        eager._set_device(*before)
+
+
+@pytest.fixture(autouse=True)
 def more_workers_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets tests ask for any number of workers, on machines of any size."""
     if "engine.runtime.threads" in sys.modules:
