@@ -80,16 +80,21 @@ def _functions(error: BaseException) -> list[str]:
     return names
 
 
-def test_an_interrupted_wait_is_short_while_the_source_waits() -> None:
+def stuck() -> tuple[ReadAhead, threading.Event]:
+    """Data whose third batch waits for the event."""
     go = threading.Event()
 
-    def stuck() -> Iterator[Any]:
+    def batches() -> Iterator[Any]:
         yield data(8)
         yield data(8)
         go.wait(60)
         yield data(8)
 
-    source = ReadAhead(stuck)
+    return ReadAhead(batches), go
+
+
+def test_an_interrupted_wait_is_short_while_the_source_waits() -> None:
+    source, go = stuck()
     iterator = iter(source)
     iterator.take(2)
     begin = time.monotonic()
@@ -100,15 +105,8 @@ def test_an_interrupted_wait_is_short_while_the_source_waits() -> None:
 
 
 def test_a_fork_has_no_thread_that_reads() -> None:
-    go = threading.Event()
-
-    def stuck() -> Iterator[Any]:
-        yield data(8)
-        yield data(8)
-        go.wait(60)
-        yield data(8)
-
-    iterator = iter(ReadAhead(stuck))
+    source, go = stuck()
+    iterator = iter(source)
     iterator.take(1)
     iterator.take(1)
     child = os.fork()

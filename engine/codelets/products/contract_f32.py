@@ -128,7 +128,7 @@ def packs_b(parameters: int, columns: int, k_count: int, rows: int) -> bool:
 def longest_pitch(k_count: int) -> int:
     """The most bytes between rows of B in place."""
     if NARROW:
-        return max(4 * PANEL, min(DENSE_PITCH, DENSE_BYTES // k_count))
+        return max(4 * PANEL, min(DENSE_PITCH, DENSE_BYTES // max(k_count, 1)))
     return 2 * DENSE_PITCH if k_count > LONG_K else DENSE_PITCH
 
 

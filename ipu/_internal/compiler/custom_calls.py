@@ -24,7 +24,6 @@ from tensorflow.python.ops.handle_data_util import copy_handle_data
 
 from engine.ir.value_checks import ValueCheck
 from ipu._internal.compiler.costly_kernels import FACTORIZATIONS, constants, is_candidate, make_custom_call, results
-from ipu._internal.compiler.graph_structure import graph_of_function
 from ipu._internal.compiler.value_checks import RULES, assertion, check_node, checks_of, texts_of
 from ipu._internal.compiler.value_checks import SUFFIX as CHECK_SUFFIX
 
@@ -119,7 +118,7 @@ class _Functions:
 
     def _guarded(self, conditional: tf.Operation, graph: Any) -> ValueCheck | None:
         """The check of a conditional that only asserts its predicate: it needs no branches then."""
-        asserting = graph_of_function(conditional.get_attr("else_branch").name, graph)
+        asserting = _graph(conditional.get_attr("else_branch").name, graph)
         operations = asserting.get_operations()
         assertions = [each for each in operations if each.type == "Assert"]
         if len(assertions) != 1 or any(each.type not in GUARD for each in operations):
@@ -139,7 +138,7 @@ class _Functions:
             shapes = [self._shape(given) for given in call.inputs[CALLS[call.type] :]]
             key = each.name, tuple(map(str, shapes))
             if key not in self._called:
-                specialized = _specialized(each.name, graph_of_function(each.name, graph), shapes)
+                specialized = _specialized(each.name, _graph(each.name, graph), shapes)
                 for given, own in zip(call.inputs[CALLS[call.type] :], specialized.inputs, strict=False):
                     if own.dtype == tf.resource:  # a graph made from a definition lacks its variables' shapes
                         copy_handle_data(given, own)
@@ -160,7 +159,7 @@ class _Functions:
     def _is_affected(self, name: str, outer: Any) -> bool:
         """Whether a function, or one that it calls, has an operation to replace or check, or an unfed placeholder."""
         if name not in self._affected:
-            graph = graph_of_function(name, outer)
+            graph = _graph(name, outer)
             self._affected[name] = _has_unfed(graph) or any(
                 (self.costly and each.type in FACTORIZATIONS)
                 or (self.checks and each.type in RULES)
@@ -184,6 +183,16 @@ def _functions(node: NodeDef) -> list[NameAttrList]:
     values = node.attr.values()
     lists = [each.list.func for each in values if each.WhichOneof("value") == "list"]
     return [*(each.func for each in values if each.WhichOneof("value") == "func"), *itertools.chain(*lists)]
+
+
+def _graph(name: str, outer: Any) -> Any:
+    """The graph of a function that `outer` calls by its name, with the shapes that were known where it was traced."""
+    found = outer._get_function(name)
+    if hasattr(found, "graph"):
+        return found.graph
+    # TensorFlow's own operations, such as tf.nn.ctc_loss, call functions of version 1, which keep no graph.
+    with outer.as_default():  # such a function calls others of the outer graph by their names as operations
+        return function_def_to_graph(context.context().get_function_def(name) if found is None else found.definition)
 
 
 def _specialized(name: str, graph: Any, shapes: Sequence[tf.TensorShape | None]) -> Any:

@@ -6,9 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
-from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 from tensorflow.python.ops import resource_variable_ops
 
 CALLED = {
@@ -36,17 +34,8 @@ def called_graphs(operation: tf.Operation) -> list[Any]:
         for value in [operation.get_attr(attribute)]
         for each in (value if isinstance(value, list) else [value])
     ]
-    return [graph_of_function(name, operation.graph) for name in names]
-
-
-def graph_of_function(name: str, outer: Any) -> Any:
-    """The graph of a function that `outer` calls by its name, with the shapes that were known where it was traced."""
-    found = outer._get_function(name)
-    if hasattr(found, "graph"):
-        return found.graph
-    # TensorFlow's own operations, such as tf.nn.ctc_loss, call functions of version 1, which keep no graph.
-    with outer.as_default():  # a function of version 1 calls others of its graph by their names as operations
-        return function_def_to_graph(context.context().get_function_def(name) if found is None else found.definition)
+    found = [getattr(operation.graph._get_function(name), "graph", None) for name in names]
+    return [graph for graph in found if graph is not None]
 
 
 def nested_operations(
