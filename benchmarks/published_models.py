@@ -7,14 +7,19 @@ with two layers; each further layer adds the difference. Nothing runs.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations, pairwise, zip_longest
+from math import prod
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import layers
 
+from benchmarks import published_networks as networks
 from engine.compile import build_program
 from engine.partition.schedule import Kind, devices_of, make_schedule
 from engine.profile import Assumptions, Estimate, estimate
@@ -89,25 +94,25 @@ class MeanLoss(layers.Layer):
         return -keras.ops.mean(keras.ops.log_softmax(keras.ops.cast(logits, "float32"))[..., 0])
 
 
-def images(model: keras.Model, size: int, arguments: dict[str, Any]) -> Prediction:
+def images(model: keras.Model, shape: tuple[int, ...], arguments: dict[str, Any]) -> Prediction:
     """The prediction for a classifier on one IPU, for inference, or for training with or without recomputation."""
     batch = arguments["batch"]
     if arguments.get("inference"):
-        specs, chip, assumptions = _image_specs(size, arguments)
+        specs, chip, assumptions = _image_specs(shape, arguments)
         found, multiply_adds = _estimated(lambda x: model(x, training=False), specs, chip, assumptions)
         return _prediction(arguments, batch, found.cycles, multiply_adds, 1)
-    step = traced(_classifier(model, size), *_image_specs(size, arguments))
+    step = traced(_classifier(model, shape), *_image_specs(shape, arguments))
     cycles = step.recomputed if arguments.get("recomputation") else step.train.cycles
     return _prediction(arguments, batch, cycles, step.multiply_adds, 1)
 
 
-def _classifier(model: keras.Model, size: int) -> keras.Model:
-    inputs = keras.Input((size, size, 3))
+def _classifier(model: keras.Model, shape: tuple[int, ...]) -> keras.Model:
+    inputs = keras.Input(shape)
     return keras.Model(inputs, MeanLoss(dtype="float32")(model(inputs)))
 
 
-def _image_specs(size: int, arguments: dict[str, Any]) -> tuple[list[tf.TensorSpec], str, Assumptions]:
-    specs = [tf.TensorSpec((arguments["batch"], size, size, 3), tf.float16)]
+def _image_specs(shape: tuple[int, ...], arguments: dict[str, Any]) -> tuple[list[tf.TensorSpec], str, Assumptions]:
+    specs = [tf.TensorSpec((arguments["batch"], *shape), tf.float16)]
     return specs, arguments["chip"], _assumptions(arguments)
 
 
@@ -226,62 +231,86 @@ def predict(arguments: dict[str, Any]) -> Prediction:
 
 
 def _resnet50(arguments: dict[str, Any]) -> Prediction:
-    return images(keras.applications.ResNet50(weights=None, classifier_activation=None), 224, arguments)
+    return images(keras.applications.ResNet50(weights=None, classifier_activation=None), (224, 224, 3), arguments)
 
 
 def _efficient_net_b4(arguments: dict[str, Any]) -> Prediction:
     """The prediction for replicas of two IPUs: the first runs everything before block 4, the second the rest."""
-    step = traced(_classifier(_group_net_b4(), 380), *_image_specs(380, arguments))
-    cycles = max(_stages(step.train)[k] + _stages(step.forward)[k] for k in range(2))
-    return _prediction(arguments, arguments["batch"], cycles, step.multiply_adds, 2)
+    return _staged(networks.group_net_b4(), (380, 380, 3), arguments, 2, at=(4,))
 
 
-def _stages(found: Estimate) -> tuple[int, int]:
-    """Cycles of EfficientNet-B4's two stages. A cost without a layer's name is in the stage of the cost before it."""
-    cycles, stage = [0, 0], 0
+def _resnext101(arguments: dict[str, Any]) -> Prediction:
+    return _staged(networks.resnext101(), (224, 224, 3), arguments, 2)
+
+
+def _unet(arguments: dict[str, Any]) -> Prediction:
+    return _staged(networks.unet(512), (512, 512, 1), arguments, 4)
+
+
+def _staged(
+    model: keras.Model, shape: tuple[int, ...], arguments: dict[str, Any], stages: int, at: tuple[int, ...] = ()
+) -> Prediction:
+    """The prediction for stages of whole blocks, which begin `at` blocks, or else where the period is the shortest.
+
+    Stages are on IPUs of their own, in a grouped schedule with recomputation.
+    """
+    batch, chip = arguments["batch"], target(arguments["chip"])
+    step = traced(_classifier(model, shape), *_image_specs(shape, arguments))
+    train, forward = np.transpose([*zip_longest(_blocks(step.train), _blocks(step.forward), fillvalue=0)])
+    schedule = make_schedule(
+        "Grouped", devices_of(stages, None), 2 * stages, training=True, recomputation="then_backpropagate"
+    )
+    crossing = [(batch * size, made, used) for size, made, used in _between_blocks(model)]
+
+    def period(edges: tuple[int, ...]) -> int:
+        costs, sync = {}, chip.external_sync_cycles(stages)
+        links = {kind: [0] * stages for kind in ("forward", "recompute", "backward")}
+        for size, made, used in crossing:
+            source, *sinks = (bisect_right(edges, block) - 1 for block in (made, *used))
+            for sink in {*sinks} - {source}:
+                links["forward"][sink] += transfer_cycles(size, source, sink, chip)
+                links["backward"][source] += transfer_cycles(size, sink, source, chip)
+        for stage, (first, end) in enumerate(pairwise(edges)):
+            ahead, both = forward[first:end].sum(), train[first:end].sum()
+            for kind, cycles in (("forward", ahead), ("recompute", ahead), ("backward", both - ahead)):
+                costs[kind, stage] = PartCost(kind, stage, compute=cycles, sync=sync, links=links[kind][stage])
+        return lay_out(schedule, costs).period
+
+    cuts = [at] if at else combinations(range(1, len(train)), stages - 1)
+    cycles = min(period((0, *cut, len(train))) for cut in cuts)
+    return _prediction(arguments, batch, cycles, step.multiply_adds, stages)
+
+
+def _between_blocks(model: keras.Model) -> list[tuple[int, int, set[int]]]:
+    """Arrays that other blocks read: bytes for one image, the block that makes them, the blocks that read them."""
+    found: dict[Any, tuple[int, int, set[int]]] = {}
+    block = {each.name: int(named[1]) for each in model.layers if (named := re.search(r"block(\d+)", each.name))}
+    for reader in model.layers:
+        for node in reader._inbound_nodes:
+            for array in node.arguments.keras_tensors:
+                made = block.get(array._keras_history.operation.name)
+                if made is not None and made != block[reader.name]:
+                    size = HALF_BYTES * prod(array.shape[1:])
+                    found.setdefault(id(array), (size, made, set()))[2].add(block[reader.name])
+    return list(found.values())
+
+
+def _blocks(found: Estimate) -> list[int]:
+    """Cycles of each block, by the number in its layers' names. Other costs belong to the block of the cost before."""
+    cycles, block = [0], 0
     for cost in found.costs:
-        named = re.search(r"block(\d)|stem|head", cost.op_name)
-        if named:
-            stage = int(named[0] == "head" or int(named[1] or 0) >= 4)
-        cycles[stage] += cost.cycles
-    return cycles[0], cycles[1]
-
-
-GROUP_NET_B4 = ((1, 3, 1, 24, 2), (4, 3, 2, 32, 4), (4, 5, 2, 56, 4), (4, 3, 2, 112, 6), (4, 5, 1, 160, 6))
-GROUP_NET_B4 += ((4, 5, 2, 272, 8), (4, 3, 1, 448, 2))
-"""Expand ratio, taps, stride, features and repeats of each block of EfficientNet-B4 with groups of 16."""
-
-
-def _group_net_b4() -> keras.Model:
-    """EfficientNet-B4 with convolutions in groups of 16 features where the original has depthwise ones."""
-
-    def unit(x: Any, features: int, taps: int, stride: int, name: str, group: int = 0, act: bool = True) -> Any:
-        groups = features // group if group else 1
-        x = layers.Conv2D(features, taps, stride, "same", groups=groups, use_bias=False, name=f"{name}_convolution")(x)
-        x = layers.BatchNormalization(name=f"{name}_norm")(x)
-        return layers.Activation("silu", name=f"{name}_silu")(x) if act else x
-
-    inputs = keras.Input((380, 380, 3))
-    x = unit(inputs, 48, 3, 2, "stem")
-    for number, (ratio, taps, stride, features, repeats) in enumerate(GROUP_NET_B4, 1):
-        for repeat in range(repeats):
-            name, entry, wide = f"block{number}{chr(97 + repeat)}", x, x.shape[-1] * ratio
-            y = unit(x, wide, 1, 1, f"{name}_expand") if ratio > 1 else x
-            y = unit(y, wide, taps, 1 if repeat else stride, f"{name}_groups", 16)
-            squeezed = layers.GlobalAveragePooling2D(keepdims=True, name=f"{name}_squeeze")(y)
-            squeezed = layers.Conv2D(max(1, entry.shape[-1] // 4), 1, activation="silu", name=f"{name}_reduce")(
-                squeezed
-            )
-            gate = layers.Conv2D(wide, 1, activation="sigmoid", name=f"{name}_gate")(squeezed)
-            x = unit(layers.Multiply(name=f"{name}_excite")([y, gate]), features, 1, 1, f"{name}_project", act=False)
-            x = layers.Add(name=f"{name}_add")([x, entry]) if repeat else x
-    x = layers.GlobalAveragePooling2D(name="head_pool")(unit(x, 1792, 1, 1, "head"))
-    return keras.Model(inputs, layers.Dense(1000, name="head_dense")(x))
+        named = re.search(r"block(\d+)", cost.op_name)
+        block = int(named[1]) if named else block
+        cycles += [0] * (block + 1 - len(cycles))
+        cycles[block] += cost.cycles
+    return cycles
 
 
 BUILDERS: dict[str, Callable[[dict[str, Any]], Prediction]] = {
     "resnet50": _resnet50,
     "efficientnetb4": _efficient_net_b4,
+    "resnext101": _resnext101,
+    "unet": _unet,
     "bert": bert,
     "vit": vision_transformer,
 }

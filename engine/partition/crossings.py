@@ -45,7 +45,8 @@ def plan_parts(
     module: Module, roles: Sequence[str], parts: Cut, placement: Placement, *, recompute: Recomputation = "none"
 ) -> list[PartPlan]:
     """The parts by position. With recomputation backward parts run their stage's forward part again,
-    "with_backpropagation" from the checkpoints on.
+    "with_backpropagation" from the checkpoints on. The last stage's gradients follow its forward part at once, so it
+    keeps its activations.
 
     Raises UnsupportedOperation for tuples that cross as a whole.
     """
@@ -67,7 +68,7 @@ def plan_parts(
     for plan in reversed(plans):
         results = [parts.moving[number] for number in plan.states]
         roots = [*plan.crossings, *(mark.operands[0] for mark in plan.marks), *results, *plan.last]
-        recomputes = recompute != "none" and plan.position >= placement.stages
+        recomputes = recompute != "none" and plan.position > placement.stages
         again = 2 * placement.stages - 1 - plan.position if recomputes else None
         found = _Walk(plan.position, position, again, recompute == "with_backpropagation").run(roots)
         copied = sorted(found.copied, key=order.__getitem__)

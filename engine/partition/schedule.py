@@ -13,7 +13,8 @@ from typing import Literal
 ScheduleKind = Literal["Grouped", "Interleaved", "Sequential"]
 """Names of `PipelineSchedule` (Graphcore's documentation, "Pipelined training")."""
 Recomputation = Literal["none", "then_backpropagate", "with_backpropagation"]
-"""The place of recomputed forward parts: nowhere, in rows of their own, or in the backward part's row."""
+"""The place of recomputed forward parts: nowhere, in rows of their own, or in the backward part's row. The last stage
+recomputes nothing."""
 Kind = Literal["forward", "recompute", "backward", "update"]
 Devices = tuple[tuple[int, ...], ...]
 """IPUs of each stage: one, or one for each of its concurrent parts."""
@@ -66,6 +67,10 @@ class Schedule:
     def part(self, kind: Kind, stage: int) -> Part:
         """The part of a kind and a stage."""
         return next(part for part in self.parts if (part.kind, part.stage) == (kind, stage))
+
+    def recomputes_apart(self, stage: int) -> bool:
+        """Whether a stage's recomputation is a part of its own."""
+        return any((part.kind, part.stage) == ("recompute", stage) for part in self.parts)
 
     def position(self, part: Part) -> int:
         """The index of a part in a micro-batch's path: forward through the stages, and back."""
@@ -131,12 +136,13 @@ def _grouped(devices: Devices, training: bool, recomputes: bool) -> tuple[int, l
     """All IPUs run forward, then all backward. An IPU with several stages runs them one after the other."""
     stages = len(devices)
     lanes, width = _lanes(devices)
-    period = width * (1 + training + recomputes)
+    again = _lanes(devices[:-1])[1] if recomputes else 0
+    period = width * (1 + training) + again
     parts = []
     for stage, lane in enumerate(lanes):
         parts.append(Part("forward", stage, period * stage + lane))
         iteration = period * (2 * stages - 1 - stage)
-        if recomputes:
+        if recomputes and stage + 1 < stages:
             parts.append(Part("recompute", stage, iteration + width + lane))
         if training:
             parts.append(Part("backward", stage, iteration + period - width + lane))
@@ -152,7 +158,7 @@ def _interleaved(devices: Devices, training: bool, recomputes: bool) -> tuple[in
     for stage in range(stages):
         backward = stage + period * (stages - 1 - stage) + period - 1
         parts += [Part("forward", stage, stage), Part("backward", stage, backward)]
-        parts += [Part("recompute", stage, backward - 1)] if recomputes else []
+        parts += [Part("recompute", stage, backward - 1)] if recomputes and stage + 1 < stages else []
     return period, parts
 
 
@@ -160,7 +166,7 @@ def _sequential(devices: Devices, training: bool, recomputes: bool) -> tuple[int
     """One stage of one micro-batch at a time."""
     kinds: list[tuple[Kind, int]] = [("forward", stage) for stage in range(len(devices))]
     for stage in reversed(range(len(devices) if training else 0)):
-        kinds += [("recompute", stage)] if recomputes else []
+        kinds += [("recompute", stage)] if recomputes and stage + 1 < len(devices) else []
         kinds += [("backward", stage)]
     return len(kinds), [Part(kind, stage, start) for start, (kind, stage) in enumerate(kinds)]
 

@@ -198,8 +198,8 @@ class _Estimation:
 
     def _kinds(self, stretch: Stretch) -> list[Kind]:
         """The kind of part of each compute set of a stretch; recomputation may be a row of its own."""
-        kind, apart = stretch.step.kind, self.schedule.recomputation == "then_backpropagate"
-        if kind != "backward" or not apart:
+        kind = stretch.step.kind
+        if kind != "backward" or not self.schedule.recomputes_apart(stretch.step.stage):
             return [kind] * len(stretch.compute_sets)
         return ["backward" if in_gradient_scope(each.op_name) else "recompute" for each in stretch.compute_sets]
 
@@ -215,7 +215,7 @@ class _Estimation:
         if (step.kind, step.stage) in self.costs:
             return
         split: dict[Kind, list[ComputeSetCost]] = {step.kind: []}
-        if step.kind == "backward" and self.schedule.recomputation == "then_backpropagate":
+        if step.kind == "backward" and self.schedule.recomputes_apart(step.stage):
             split["recompute"] = []
         for each, kind in zip(costs, self._kinds(stretch), strict=True):
             split[kind].append(each)

@@ -54,17 +54,20 @@ def plan_lookup(lookup: Lookup, target: Target, memory_proportion: float = 0.6) 
         partials = height * row_bytes
         summed = -(-partials // target.vector_bytes)
         compute = compute + np.where(shares > 1, summed + _slots(0 * own, 0 * own, words, False, target), 0)
-        moved = np.where(shares > 1, partials, 0)
+        # Each of these tiles sums a part of the block, and receives it from the others while its own block is live.
+        moved = partials * (shares - 1) // shares
         several = shares > 1
+        held = np.where(several, partials, 0) + np.maximum(received, moved)
     else:
         moved = np.where(rows > 1, count * row_bytes, 0)
+        held = received + moved
         second = _slots(-(-count // rows), -(-count // rows) * (rows - 1), words, False, target)
         compute = compute + np.where(rows > 1, second, 0)
         several = rows > 1
     start, per_cycle = target.exchange_start_cycles, target.exchange_bytes_per_cycle
     exchange = start + -(-received // per_cycle) + np.where(several, start + -(-moved // per_cycle), 0)
     sync = np.where(several, 2, 1) * target.superstep_sync
-    held, cycles = received + moved, compute + exchange + sync
+    cycles = compute + exchange + sync
     capacity = memory_proportion * target.bytes_per_tile
     fits = held <= capacity
     far = np.iinfo(np.int64).max

@@ -247,7 +247,8 @@ class Balancer:
 
     def _runs_of(self, stage: int) -> Runs:
         """The cost of each run of layers as a stage."""
-        flows, training, again = self.profile.flows, self.profile.training, self.schedule.recomputation
+        flows, training = self.profile.flows, self.profile.training
+        again = self.schedule.recomputation if stage + 1 < self.stages else "none"
         forward = self._forward[None, :] - self._forward[:, None]
         backward = self._backward[None, :] - self._backward[:, None]
         always = self._always[None, :] - self._always[:, None]

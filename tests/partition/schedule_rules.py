@@ -10,7 +10,8 @@ def verify_schedule(schedule: Schedule) -> None:
     slots, stages = slots_of(schedule), range(schedule.stages)
     order: list[tuple[Kind, int]] = [("forward", stage) for stage in stages]
     for stage in reversed(stages if schedule.training else ()):
-        order += [("recompute", stage)] if schedule.recomputation == "then_backpropagate" else []
+        again = schedule.recomputation == "then_backpropagate" and stage + 1 < schedule.stages
+        order += [("recompute", stage)] if again else []
         order += [("backward", stage)]
     micro_batches = range(schedule.micro_batches)
     expected: set[tuple[Kind, int, int | None]] = {(*part, m) for part in order for m in micro_batches}

@@ -40,9 +40,9 @@ SEQUENTIAL = """\
 IPU 0 F0.0    .    . B0.0   U0
 IPU 1    . F1.0 B1.0    .   U1"""
 RECOMPUTED = """\
-         0    1    2    3    4    5    6
-IPU 0 F0.0    .    .    . R0.0 B0.0   U0
-IPU 1    . F1.0 R1.0 B1.0    .    .   U1"""
+         0    1    2    3    4    5
+IPU 0 F0.0    .    . R0.0 B0.0   U0
+IPU 1    . F1.0 B1.0    .    .   U1"""
 INFERENCE = """\
          0    1    2    3
 IPU 0 F0.0 F0.1 F0.2    .

@@ -8,18 +8,16 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.workloads import WORKLOADS, Workload
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.machine_code.instruction_sets import LEVELS
 from tests.program.programs import PROGRAMS
-
-if TYPE_CHECKING:
-    from benchmarks.workloads import Workload
 
 Given = tuple[str, Module, list[str], dict[int, np.ndarray]]
 NEON = ("neoverse-n1", "+neon,+fp-armv8,+fullfp16")
@@ -113,15 +111,9 @@ def test_convolutions_and_small_programs_have_one_answer(tmp_path: Path) -> None
 
 
 @pytest.mark.explore
-def test_benchmark_models_have_one_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks.workloads import WORKLOADS
-
-    given: list[Given] = []
-    for workload in WORKLOADS.values():
-        if workload.kind != "latency":
-            step = step_of(workload, monkeypatch)
-            given.append((workload.name, *step))
-    assert_one_answer(given, tmp_path)
+@pytest.mark.parametrize("name", [each.name for each in WORKLOADS.values() if each.kind != "latency"])
+def test_benchmark_models_have_one_answer(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_one_answer([(name, *step_of(WORKLOADS[name], monkeypatch))], tmp_path)
 
 
 def step_of(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> tuple[Module, list[str], dict[int, np.ndarray]]:
