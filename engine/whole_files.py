@@ -1,6 +1,11 @@
 """Writes of files and folders that are whole or absent, whenever a process or a machine ends, or a disk is full.
 
 Content is written beside its place, brought to the disk, and renamed once: until then the former content stays.
+
+Files that belong together are replaced as one generation: parts of two are never beside each other. Before the first
+new part takes its place, the former ones get names of their own, which end in FORMER; after the last they are deleted.
+If a process is killed in between, some parts are absent, both generations are on the disk, and the next writer puts the
+former one back before it begins.
 """
 
 from __future__ import annotations
@@ -19,14 +24,24 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 PART = ".part"
 """Suffix of files that are being written; their names begin with a dot and the final name."""
 FORMER = ".former"
+"""Suffix of former content while new content takes its place; the names begin with a dot and the final name."""
+STATE = "checkpoint"
+"""TensorFlow's file that names the checkpoints of a folder. It belongs to all of them, so it is replaced by itself."""
 ABANDONED_SECONDS = 3600.0
 """Seconds without a write after which the writer of a file counts as killed."""
 EXCHANGE = 2
 """Linux' flag RENAME_EXCHANGE."""
 AT_CWD = -100
+LOCK_SECONDS = 10.0
+"""Seconds for which a writer waits for another one: whoever may read a folder can keep it locked."""
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 
 
@@ -50,14 +65,14 @@ def write_whole(path: str | Path, data: bytes | str, *, mode: int | None = None,
 
 
 def write_all(contents: Mapping[Path, Any], *, mode: int | None = None, sync: bool = True) -> None:
-    """Writes bytes or texts as `write_whole` does; no file takes its place before all are written.
+    """Writes bytes or texts as `write_whole` does, as one generation: no file takes its place before all are written.
 
     Pipes and devices are written in place.
     """
     written: list[tuple[Path, Path]] = []
+    places = {_place(path): data.encode() if isinstance(data, str) else data for path, data in contents.items()}
     try:
-        for path, data in contents.items():
-            place, content = _place(path), data.encode() if isinstance(data, str) else data
+        for place, content in places.items():
             if place.exists() and not place.is_file():
                 place.write_bytes(content)
                 continue
@@ -69,8 +84,7 @@ def write_all(contents: Mapping[Path, Any], *, mode: int | None = None, sync: bo
                 _take_mode(part, place)
             if sync:
                 _sync(part)
-        for part, place in written:
-            _rename(part, place)
+        _replace(written)
         if sync:
             for folder in dict.fromkeys(place.parent for _, place in written):
                 _sync(folder)
@@ -84,7 +98,7 @@ def write_all(contents: Mapping[Path, Any], *, mode: int | None = None, sync: bo
 def staged(path: str | Path) -> Iterator[Path]:
     """Yields a path of the same name in a new folder beside it, for a file, a folder, or files of that prefix.
 
-    At the end all that is in the new folder replaces what has its name beside `path`; `path` is replaced last. After an
+    At the end all that is in the new folder replaces what has its name beside `path`, files as one generation. After an
     error nothing has changed.
     """
     place = _place(Path(path))
@@ -94,8 +108,11 @@ def staged(path: str | Path) -> Iterator[Path]:
     stage.mkdir()
     try:
         yield stage / place.name
-        for each in sorted(stage.iterdir(), key=lambda each: _order(each, place)):
-            put(each, place.parent / each.name)
+        written = sorted(stage.iterdir(), key=lambda each: _order(each, place))
+        if len(written) == 1:
+            put(written[0], place.parent / written[0].name)
+        else:
+            _put_all([(each, place.parent / each.name) for each in written])
     finally:
         shutil.rmtree(stage, ignore_errors=True)
 
@@ -110,14 +127,22 @@ def put(written: Path, path: Path) -> None:
 
     A folder replaces a folder in one exchange, if the system has such; then the content of the old one is deleted.
     """
-    for each in [*written.rglob("*"), written] if written.is_dir() else [written]:
-        _sync(each)
+    _sync_all(written)
     if path.is_dir() and not path.is_symlink():
         _exchange(written, path)
     else:
         _take_mode(written, path)
         _rename(written, path)
     _sync(path.parent)
+
+
+def _put_all(pairs: list[tuple[Path, Path]]) -> None:
+    """Does as `put`, for files that belong together."""
+    for written, path in pairs:
+        _sync_all(written)
+        _take_mode(written, path)
+    _replace(pairs)
+    _sync(pairs[0][1].parent)
 
 
 def check_space(folder: Path, size: int) -> None:
@@ -190,6 +215,12 @@ def _take_mode(written: Path, path: Path) -> None:
         shutil.copymode(path, written)
 
 
+def _sync_all(written: Path) -> None:
+    """Brings a file, or a folder with its content, to the disk."""
+    for each in [*written.rglob("*"), written] if written.is_dir() else [written]:
+        _sync(each)
+
+
 def _sync(path: Path) -> None:
     if sys.platform == "win32" or stat.S_ISLNK(path.lstat().st_mode):  # Windows opens no folders
         return
@@ -206,6 +237,70 @@ def _rename(source: Path, target: Path) -> None:
     os.replace(source, target)
 
 
+def _replace(written: list[tuple[Path, Path]]) -> None:
+    """Renames the parts of a generation to their places; several former parts are out of the way before."""
+    places = [place for _, place in written if place.name != STATE] if len(written) > 1 else []
+    with contextlib.ExitStack() as locks:
+        if places:
+            locks.enter_context(_locked(places[0].parent))
+        _rename_all(written, places)
+
+
+def _rename_all(written: list[tuple[Path, Path]], places: list[Path]) -> None:
+    _restore(places)
+    formers, done = [place for place in places if place.exists()], []
+    try:
+        for place in formers:
+            _rename(place, _former(place))
+        for part, place in written:
+            _rename(part, place)
+            done.append(place)
+    except BaseException:
+        with contextlib.suppress(OSError):  # of a disk that is read-only by now
+            for place in done:
+                if place in places:
+                    place.unlink()
+            _restore(places)
+        raise
+    for place in formers:
+        fault_point("remove", _former(place))
+        _former(place).unlink()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keeps other writers of this module from replacing several files in a folder, where the system has such locks."""
+    if fcntl is None:
+        yield
+        return
+    handle, end = os.open(folder, os.O_RDONLY), time.monotonic() + LOCK_SECONDS
+    try:
+        while time.monotonic() < end:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.01)
+            except OSError:  # a file system without locks
+                break
+        yield
+    finally:
+        os.close(handle)
+
+
+def _restore(places: list[Path]) -> None:
+    """Puts back former parts whose writer ended in between, or deletes them if all new ones have their places."""
+    is_whole = all(place.exists() for place in places)
+    for place in places:
+        former = _former(place)
+        if former.is_file():
+            former.unlink() if is_whole else os.replace(former, place)
+
+
+def _former(place: Path) -> Path:
+    return place.with_name(f".{place.name[:200]}{FORMER}")
+
+
 def _exchange(written: Path, path: Path) -> None:
     """Puts one folder in the place of another, which is then deleted."""
     fault_point("rename", path)
@@ -213,7 +308,7 @@ def _exchange(written: Path, path: Path) -> None:
     if function is not None and function(AT_CWD, os.fsencode(written), AT_CWD, os.fsencode(path), EXCHANGE) == 0:
         former = written
     else:
-        former = path.with_name(f".{path.name}{FORMER}")
+        former = _former(path)
         if former.exists():
             shutil.rmtree(former)
         os.rename(path, former)

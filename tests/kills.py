@@ -29,13 +29,18 @@ from tests import forking
 
 EPOCHS = 12
 MOST_KILLS_OF_A_TRAINING = 5
+SHARE = 0.3
+"""The most of a training's time, after its first epoch or step, that a process trains: five kills find it at work."""
 
 
 class Log:
-    """Progress of a training, in lines of a file that survives a kill; the first place starts the time to the kill."""
+    """Progress of a training, in lines of a file that survives a kill; the second place starts the time to the kill.
+
+    Until then, most of the time the program is compiled and nothing is written. A negative time counts from the first.
+    """
 
     def __init__(self, path: Path, seconds: float | None) -> None:
-        self._path, self._seconds = path, seconds
+        self._path, self._seconds, self._places = path, seconds, 0
 
     def write(self, line: str) -> None:
         """Appends a line, with the time."""
@@ -45,8 +50,9 @@ class Log:
     def at(self, place: int) -> None:
         """Notes where the training is, an epoch or a step."""
         self.write(f"at {place}")
-        if self._seconds is not None:
-            threading.Timer(self._seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        self._places += 1
+        if self._seconds is not None and (self._places == 2 or self._seconds < 0):
+            threading.Timer(abs(self._seconds), os.kill, (os.getpid(), signal.SIGKILL)).start()
             self._seconds = None
 
     def callback(self, keras: Any) -> Any:
@@ -137,7 +143,7 @@ def attempt_in_processes(folder: str, log: str, seconds: float | None, choose: r
 
 
 class Attempt(NamedTuple):
-    """The outcome of a process: its places, the seconds from the first place, and the digest if it ended."""
+    """The outcome of a process: its places, the seconds from the second place, and the digest if it ended."""
 
     status: int
     places: list[int]
@@ -161,10 +167,13 @@ def attempted(kind: str, folder: Path, seconds: float | None, choose: random.Ran
     return Attempt(
         status or 0,
         places,
-        float(lines[-1][0]) - float(lines[0][0]) if lines else 0.0,
+        float(lines[-1][0]) - float(lines[1][0]) if len(lines) > 1 else 0.0,
         ends[0] if ends else None,
         output,
     )
+
+
+OUTCOMES = ("resumed", "resumed after the last", "restarted whole", "LOST", "FAILED")
 
 
 class Tally:
@@ -187,7 +196,7 @@ class Tally:
         self._trainings += 1
         former: Attempt | None = None
         for left in range(kills, -1, -1):
-            made = self._run(self._choose.uniform(0, 0.6) * self._seconds if left else None)
+            made = self._run(self._choose.uniform(-SHARE / 5, SHARE) * self._seconds if left else None)
             if former is not None:
                 self.ends[self._became(former, made)] += 1
             if made.digest is not None:
@@ -207,6 +216,9 @@ class Tally:
             return "resumed"
         if made.places and made.places[0] == 0:
             return "restarted whole"
+        if not made.places and made.digest is not None:
+            return "resumed after the last"
+        print(f"LOST: killed at {last}, then {made}", flush=True)
         return "LOST"
 
     def close(self) -> None:
@@ -216,7 +228,7 @@ class Tally:
     @property
     def kills(self) -> int:
         """The kills so far."""
-        return sum(self.ends[end] for end in ("resumed", "restarted whole", "LOST", "FAILED"))
+        return sum(self.ends[end] for end in OUTCOMES)
 
 
 def main() -> int:

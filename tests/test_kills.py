@@ -28,10 +28,13 @@ def test_what_becomes_of_kills(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost epochs and different bits are counted."""
     killed, whole = Attempt(-9, [0, 1, 2], 1.0, None, ""), Attempt(0, [0, 1, 2, 3], 1.0, "bits", "")
     runs = [whole, killed, killed._replace(places=[2, 3]), killed._replace(places=[1]), killed._replace(places=[0])]
-    runs += [whole._replace(places=[0, 1], digest="others")]
+    runs += [killed._replace(places=[0, 1]), whole._replace(places=[], digest="others")]
     monkeypatch.setattr("tests.kills.attempted", lambda kind, folder, seconds, choose: runs.pop(0))
     tally = Tally("keras", 0)
-    tally.training(4)
-    assert tally.ends == {"resumed": 2, "LOST": 1, "restarted whole": 1, "trainings with OTHER BITS": 1}
-    assert tally.kills == 4 and not runs
+    tally.training(5)
+    assert tally.ends == {"resumed": 2, "LOST": 1, "restarted whole": 1} | {
+        "resumed after the last": 1,
+        "trainings with OTHER BITS": 1,
+    }
+    assert tally.kills == 5 and not runs
     tally.close()

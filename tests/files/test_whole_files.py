@@ -13,7 +13,17 @@ from typing import Any
 import pytest
 
 from engine import whole_files
-from engine.whole_files import ABANDONED_SECONDS, check_space, put, remove, staged, write_all, write_whole
+from engine.whole_files import (
+    ABANDONED_SECONDS,
+    FORMER,
+    STATE,
+    check_space,
+    put,
+    remove,
+    staged,
+    write_all,
+    write_whole,
+)
 from tests.fault_points import ERRORS, fails_at, fault_points, left_by_kills
 
 Content = dict[str, str]
@@ -60,7 +70,6 @@ ATOMIC = [one, staged_file, staged_folder]
 def test_a_kill_leaves_the_former_or_the_new(write: Callable[[Path, str], None], tmp_path: Path) -> None:
     folder = tmp_path / "f"
     folder.mkdir()
-    absent = content(folder)
     for value in ("first", "second"):
         before = content(folder)
         kept = left_by_kills(lambda value=value: write(folder, value), folder, tmp_path / value)
@@ -69,11 +78,23 @@ def test_a_kill_leaves_the_former_or_the_new(write: Callable[[Path, str], None],
         found = [content(each) for each in kept]
         if write in ATOMIC:
             assert all(each in (before, after) for each in found)
-        else:  # each file is one of the two, and those written first appear at once
-            assert all(each[name] in (before.get(name), after[name]) for each in found for name in each)
+        else:
+            assert all(of_one_generation(each) for each in found)
         assert found[0] == before and found[-1] == after
-        if before != absent:
-            assert all(each.keys() == after.keys() for each in found)
+        for each, left in zip(kept, found, strict=True):
+            assert not before or before in (left, {**left, **formers(each)}) or left == after, "the former is lost"
+            write(each, "third")
+            assert {*content(each).values()} == {"third"} and not formers(each)
+
+
+def of_one_generation(found: Content) -> bool:
+    """Whether no parts of two writes are beside each other; TensorFlow's file `checkpoint` belongs to all."""
+    return len({value for name, value in found.items() if name != STATE}) < 2
+
+
+def formers(place: Path) -> Content:
+    """The former parts that a killed writer left in a folder."""
+    return {path.name[1 : -len(FORMER)]: path.read_text() for path in place.glob(f".*{FORMER}") if path.is_file()}
 
 
 def test_what_names_others_is_renamed_after_them(tmp_path: Path) -> None:
@@ -93,11 +114,50 @@ def test_a_disk_that_fails_leaves_the_former_or_the_new(
         assert error.errno == code
         number += 1
         found = content(tmp_path)
-        assert found.keys() == before.keys() and {*found.values()} <= {"former", "new"}
+        assert found.keys() == before.keys() and of_one_generation(found)
+        assert not formers(tmp_path) or {*found.values()} == {"new"}
         assert {*found.values()} == {"former"} or write not in ATOMIC or number > 3
         write(tmp_path, "former")
         assert content(tmp_path) == before
     assert number > 3 and {*content(tmp_path).values()} == {"new"}
+
+
+@pytest.mark.parametrize("write", [several, staged_prefix])
+def test_writers_at_once_never_mix_their_parts(write: Callable[[Path, str], None], tmp_path: Path) -> None:
+    """Forks write the same files, some are killed while they do; what is left is of one of them."""
+    write(tmp_path, "0")
+    children = []
+    for value in range(1, 9):
+        child = os.fork()
+        if child == 0:
+            end = 20 if value % 2 else 10_000
+
+            def act(passed: int, end: int = end) -> None:
+                if passed == end:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            with fault_points(act):
+                for _ in range(25):
+                    write(tmp_path, str(value))
+            os._exit(0)
+        children.append(child)
+    ends = [os.waitpid(child, 0)[1] for child in children]
+    assert {*ends[1::2]} == {0} and {*ends[::2]} == {signal.SIGKILL}
+    assert of_one_generation(content(tmp_path))
+    write(tmp_path, "last")
+    assert {*content(tmp_path).values()} == {"last"} and not formers(tmp_path)
+
+
+def test_a_folder_that_somebody_keeps_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(whole_files, "LOCK_SECONDS", 0.05)
+    handle = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        several(tmp_path, "first")
+    finally:
+        os.close(handle)
+    assert content(tmp_path) == {"a.txt": "first", "b.txt": "first"}
 
 
 @pytest.mark.parametrize("write", ATOMIC)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import itertools
 import json
 import os
 import signal
@@ -16,8 +17,8 @@ from engine.whole_files import write_whole
 from tests import forking
 from tests.fuzz.kinds import KINDS, OUTCOMES
 
-CHECKS_OF_A_PROCESS = 200
-"""Checks after which a process ends: TensorFlow keeps functions and kernels, which would make later ones slower."""
+COLLECTED_AFTER = 50
+"""Checks between two collections of garbage, each of which takes as long as half a mutant."""
 KIND_SECONDS = 20.0
 """Seconds after which the next kind is checked."""
 COUNTS = "counts.json"
@@ -29,7 +30,7 @@ class Worker:
 
     def __init__(self, kind: str, log: Path) -> None:
         forking.start_server()
-        self._kind, self._log, self._left = kind, log, CHECKS_OF_A_PROCESS
+        self._kind, self._log, self._left = kind, log, KINDS[kind].checks_of_a_process
         self._connection, other = forking.CONTEXT.Pipe()
         self._process = forking.CONTEXT.Process(target=_serve, args=(other, kind, str(log)), daemon=True)
         self._process.start()
@@ -70,7 +71,7 @@ def _serve(connection: Connection, kind: str, log: str) -> None:
     os.dup2(output, 2)
     faulthandler.enable()
     gc.freeze()
-    while True:
+    for done in itertools.count(1):
         try:
             seed = connection.recv()
         except EOFError:
@@ -80,7 +81,8 @@ def _serve(connection: Connection, kind: str, log: str) -> None:
         except Exception as error:  # every error that a check does not expect is a fault
             end = f"{type(error).__name__}: {error!s:.2000}"
         connection.send(end)
-        gc.collect()
+        if done % COLLECTED_AFTER == 0:
+            gc.collect()
 
 
 class Campaign:

@@ -16,12 +16,17 @@ OUTCOMES = ("same", "refused", "too long")
 
 
 class Kind(NamedTuple):
-    """`check(seed)` returns one of OUTCOMES or the text of a failure, cut down; `share` is of a campaign's time."""
+    """`check(seed)` returns one of OUTCOMES or the text of a failure, cut down; `share` is of a campaign's time.
+
+    A process ends after some checks: TensorFlow keeps functions and kernels, which would make later ones slower. Kinds
+    that run without TensorFlow have more, since the first checks of a process load the engine.
+    """
 
     check: Callable[[int], str]
     share: float
     limit_seconds: float
     repeat: str
+    checks_of_a_process: int = 200
 
 
 def _program(seed: int) -> str:
@@ -149,8 +154,8 @@ def _file(seed: int) -> str:
 
 KINDS = {
     "programs": Kind(_program, 0.3, 600, "python -m tests.fuzz --seeds {seed}"),
-    "mutants": Kind(_mutant, 0.3, 900, "python -m tests.fuzz.mutants --seed {seed} --count 1"),
+    "mutants": Kind(_mutant, 0.3, 900, "python -m tests.fuzz.mutants --seed {seed} --count 1", 5000),
     "models": Kind(_model, 0.15, 900, "python -m tests.fuzz.models --seed {seed} --count 1"),
-    "files": Kind(_file, 0.1, 300, "python -m tests.fuzz --only files --seed {seed} --count 1"),
+    "files": Kind(_file, 0.1, 300, "python -m tests.fuzz --only files --seed {seed} --count 1", 20_000),
     "crossings": Kind(_crossing, 0.15, 900, "python -m tests.crossings --seed {seed} --count 1"),
 }

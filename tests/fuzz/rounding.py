@@ -74,7 +74,8 @@ def _shifted(instruction: Instruction, operands: list[Value], value: Value, rng:
     error, overflows = 2 * np.abs(wide), np.zeros(value.shape, np.bool_)
     if instruction.opcode in SUMS:
         magnitude = _magnitude(instruction, operands, value)
-        error, overflows = error + 8 * magnitude, magnitude >= LARGEST.get(value.dtype.name, 2.0**128)
+        largest = LARGEST.get(value.dtype.name, 2.0**128)
+        error, overflows = error + 8 * magnitude, (magnitude >= largest) | _overflows(instruction, operands, largest)
     with np.errstate(all="ignore"):
         direction = rng.uniform(-1, 1, wide.shape)
         if value.dtype.kind == "c":
@@ -84,8 +85,24 @@ def _shifted(instruction: Instruction, operands: list[Value], value: Value, rng:
             # Flushed denormals matter: zero times infinity is NaN.
             moved = np.where(np.abs(moved) < TINY.get(value.dtype.name, 2.0**-126), np.zeros_like(moved), moved)
     shifted = np.where(np.isfinite(wide) & np.isfinite(moved), moved, value)
-    # Where partial sums may overflow, their order decides whether infinities of both signs meet.
+    # Where partial sums may overflow, their order decides whether infinities of both signs meet, and where partial
+    # products may, whether infinity meets a zero.
     return np.where(overflows, np.asarray(rng.choice([np.nan, np.inf, -np.inf]), value.dtype), shifted)
+
+
+def _overflows(instruction: Instruction, operands: list[Value], largest: float) -> bool:
+    """Whether a product of some of the elements that a reduction multiplies may be infinite."""
+    if not instruction.called or "multiply" not in {each.opcode for each in instruction.called[-1].instructions}:
+        return False
+    x = operands[0]
+    if not (isinstance(x, np.ndarray) and is_float(x) and x.size):
+        return False
+    sizes = np.abs(widened(x))
+    logarithms = np.sort(np.log2(np.maximum(np.where(np.isnan(sizes), 1, sizes), 1)), axis=None)
+    count = x.size
+    if instruction.opcode == "reduce":
+        count = int(np.prod([x.shape[axis] for axis in instruction["dimensions"]]))
+    return bool(logarithms[-count:].sum() >= np.log2(largest)) if count else False
 
 
 def _magnitude(instruction: Instruction, operands: list[Value], value: np.ndarray) -> np.ndarray:

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
+from engine.ir.builder import Builder
 from engine.ir.printer import print_module
 from tests.exploring import more_seeds, sample
 from tests.fuzz import mutants
 from tests.fuzz.mutants import ENDS, Mutant, check, check_by_xla, first_wrong
+from tests.fuzz.rounding import spread_of
 
 SEEDS, MORE_SEEDS = range(36), more_seeds(range(36, 240), 1200)
 
@@ -52,6 +54,16 @@ def test_wrong_results_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mutants, "on_engine", lambda *a, **options: [_changed(r) for r in run(*a, **options)])
     ends = [check(Mutant(seed)) for seed in sample(range(8), 4)]
     assert sum(end not in ENDS for end in ends) >= 3 / 4 * len(ends)
+
+
+@pytest.mark.parametrize(("factor", "is_open"), [(1e6, True), (1.5, False)])
+def test_products_that_may_overflow_leave_zero_times_infinity_open(factor: float, is_open: bool) -> None:
+    """A product that begins with zero is NaN where partial products are infinite; otherwise it must be zero."""
+    b = Builder()
+    product = b.module(b.reduce(b.parameter("f32", (130,)), b.constant(0.0), (0,), "multiply"))
+    x = np.full(130, factor, np.float32)
+    spread = spread_of(product, [x], (np.zeros((), np.float32),), 8)
+    assert np.isinf(spread[0]) == is_open
 
 
 def _changed(result: np.ndarray) -> np.ndarray:
