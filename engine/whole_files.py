@@ -24,11 +24,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 PART = ".part"
 """Suffix of files that are being written; their names begin with a dot and the final name."""
 FORMER = ".former"
@@ -41,7 +36,7 @@ EXCHANGE = 2
 """Linux' flag RENAME_EXCHANGE."""
 AT_CWD = -100
 LOCK_SECONDS = 10.0
-"""Seconds for which a writer waits for another one: whoever may read a folder can keep it locked."""
+"""Seconds for which a writer waits for another one. Other users that may read a folder can keep it locked."""
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 
 
@@ -270,9 +265,11 @@ def _rename_all(written: list[tuple[Path, Path]], places: list[Path]) -> None:
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Keeps other writers of this module from replacing several files in a folder, where the system has such locks."""
-    if fcntl is None:
+    if sys.platform == "win32":
         yield
         return
+    import fcntl
+
     handle, end = os.open(folder, os.O_RDONLY), time.monotonic() + LOCK_SECONDS
     try:
         while time.monotonic() < end:
