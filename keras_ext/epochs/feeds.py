@@ -15,6 +15,7 @@ from engine.runtime.feeds import RowFeed
 from keras_ext.epochs.arrays import as_array, joined, own_array
 from keras_ext.epochs.batch_types import OPEN_ROWS, BatchType, batch_type, of_specs
 from keras_ext.epochs.copies import BatchCopies
+from keras_ext.epochs.orders import seeded_orders
 from keras_ext.epochs.structure import BatchStructure, flatten
 from keras_ext.types import Nest
 
@@ -103,15 +104,19 @@ class FeedIterator(ABC):
 class RowBatches:
     """An epoch over host arrays of at least one axis: each iterator draws its own order of rows.
 
-    `shuffle` True permutes all rows, "batch" only those within each batch, False keeps their order.
+    `shuffle` True permutes all rows, "batch" only those within each batch, False keeps their order. The orders of
+    several `passes` of one iterator are Keras' if the program set TensorFlow's seed, and NumPy's if it did not.
     With `copied`, what the program writes into its arrays later changes no rows.
     """
 
-    def __init__(self, structure: Nest, batch_size: int, shuffle: bool | str, copied: bool = False) -> None:
+    def __init__(
+        self, structure: Nest, batch_size: int, shuffle: bool | str, copied: bool = False, passes: int = 1
+    ) -> None:
         self.arrays, self.layout = flatten(structure, own_array if copied else as_array)
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.rows = len(self.arrays[0]) if self.arrays else 0
+        self.orders = seeded_orders(self.rows, shuffle, batch_size, passes)
 
     def __iter__(self) -> RowIterator:
         return RowIterator(self)
@@ -138,7 +143,7 @@ class RowBatches:
         return of_specs(self.layout, specs)
 
     def permutation(self) -> np.ndarray | None:
-        """The order of rows for one epoch, int64, or None for the natural one."""
+        """The order of rows for one epoch from NumPy's generator, int64, or None for the natural one."""
         if self.shuffle != "batch":
             return np.random.permutation(self.rows) if self.shuffle else None
         starts = range(0, self.rows, self.batch_size)
@@ -151,6 +156,7 @@ class RowIterator(FeedIterator):
     def __init__(self, batches: RowBatches) -> None:
         self._batches = batches
         self._order: np.ndarray | None = None
+        self._seeded = None if batches.orders is None else iter(batches.orders)
         self._position = 0
 
     def batch_type(self) -> BatchType:
@@ -177,7 +183,7 @@ class RowIterator(FeedIterator):
     def _span(self, steps: int, batch_size: int) -> BatchSource:
         if self._position == 0:
             # Not in the constructor: Keras creates iterators it never uses.
-            self._order = self._batches.permutation()
+            self._order = self._batches.permutation() if self._seeded is None else next(self._seeded)
         span = slice(self._position, self._position + steps * batch_size)
         self._position = span.stop
         if self._order is None:

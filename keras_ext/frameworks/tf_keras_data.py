@@ -98,7 +98,7 @@ class RepeatedRowBatches(RowBatches):
     def __init__(
         self, structure: Nest, batch_size: int, shuffle: bool | str, passes: int, copied: bool = False
     ) -> None:
-        super().__init__(structure, batch_size, shuffle, copied)
+        super().__init__(structure, batch_size, shuffle, copied, passes)
         self._passes = passes
 
     def __iter__(self) -> RepeatedRows:

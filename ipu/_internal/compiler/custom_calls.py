@@ -1,7 +1,7 @@
 """Functions with custom calls in place of the operations of costly_kernels.py, for the time of a conversion to HLO.
 
-Factorizations of matrices are replaced, and checks of values (value_checks.py) added, in each function that can be
-reached: loops, branches and called functions. The other operations, which XLA can convert, are replaced in the outer
+Factorizations of matrices and random numbers (random_numbers.py) are replaced, and checks of values (value_checks.py)
+added, in each function that can be reached: loops, branches and called functions. The other operations, which XLA can convert, are replaced in the outer
 function alone. Placeholders that are no inputs, as models of Keras make them in graphs of TensorFlow 1, are left out
 with all that depends on them and is not returned.
 """
@@ -24,6 +24,7 @@ from tensorflow.python.ops.handle_data_util import copy_handle_data
 
 from engine.ir.value_checks import ValueCheck
 from ipu._internal.compiler.costly_kernels import FACTORIZATIONS, constants, is_candidate, make_custom_call, results
+from ipu._internal.compiler.random_numbers import compiled_by_xla, draw_as_kernels, drawn_otherwise, is_xla_call
 from ipu._internal.compiler.value_checks import RULES, assertion, check_node, checks_of, texts_of
 from ipu._internal.compiler.value_checks import SUFFIX as CHECK_SUFFIX
 
@@ -53,12 +54,12 @@ def rewritten_for_xla(
 ) -> Iterator[str | None]:
     """Makes a function like `concrete` while the context is open; yields its name, or None if `concrete` will do.
 
-    It has no unused placeholders, and custom calls in place of `costly` operations, or `checks` of values, or both.
-    Checks pass their operands on if `passing`.
+    It has no unused placeholders, the random numbers of TensorFlow's kernels, and custom calls in place of `costly`
+    operations, or `checks` of values, or both. Checks pass their operands on if `passing`.
     """
     functions = _Functions(costly, checks, passing)
     try:
-        yield functions.rewritten(concrete.name, concrete.graph, outermost=True)
+        yield functions.rewritten(concrete.name, concrete.graph, compiled_by_xla(concrete.name), outermost=True)
     finally:
         for each in functions.made:
             context.context().remove_function(each)
@@ -70,13 +71,16 @@ class _Functions:
     def __init__(self, costly: bool, checks: bool, passing: bool) -> None:
         self.costly, self.checks, self.passing = costly, checks, passing
         self.made: list[str] = []
-        self._affected: dict[str, bool] = {}
-        self._called: dict[tuple[str, tuple[str, ...]], tuple[str | None, Any]] = {}
+        self._affected: dict[tuple[str, bool], bool] = {}
+        self._called: dict[tuple[str, bool, tuple[str, ...]], tuple[str | None, Any]] = {}
         # Shapes of calls' results, which their graph lacks; by identity, in graphs that `_called` keeps alive.
         self._shapes: dict[int, tf.TensorShape] = {}
 
-    def rewritten(self, name: str, graph: Any, outermost: bool) -> str | None:
-        """The name of a function like the one of this name and graph; None if it needs no custom calls."""
+    def rewritten(self, name: str, graph: Any, by_xla: bool, outermost: bool) -> str | None:
+        """The name of a function like the one of this name and graph; None if that will do.
+
+        Its random numbers are XLA's if `by_xla`.
+        """
         operations = {each.name: each for each in graph.get_operations()}
         candidates = {
             key: each
@@ -85,12 +89,13 @@ class _Functions:
         }
         checks = self._checks(operations.values(), graph) if self.checks else {}
         called = {
-            key: self._of_call(each, graph)
+            key: self._of_call(each, graph, by_xla)
             for key, each in operations.items()
             if each.type in CALLS and not (key in checks and each.type in BRANCHES)
         }
         called = {key: renamed for key, renamed in called.items() if renamed}
-        if not candidates and not called and not checks and not _has_unfed(graph):
+        draws = not by_xla and any(map(drawn_otherwise, operations.values()))
+        if not candidates and not called and not checks and not draws and not _has_unfed(graph):
             return None
         definition = context.context().get_function_def(name)
         _add_checks(definition, {operations[key]: found for key, found in checks.items()}, self.passing)
@@ -99,6 +104,8 @@ class _Functions:
         for node in definition.node_def:
             for function in _functions(node):
                 function.name = called.get(node.name, {}).get(function.name, function.name)
+        if draws:
+            draw_as_kernels(definition)
         _leave_out_unfed(definition)
         definition.signature.name = f"{definition.signature.name}{SUFFIX}{next(_numbers)}"
         context.context().add_function_def(definition)
@@ -129,20 +136,21 @@ class _Functions:
             return None
         return assertion(texts_of(assertions[0]))
 
-    def _of_call(self, call: tf.Operation, graph: Any) -> dict[str, str]:
+    def _of_call(self, call: tf.Operation, graph: Any, by_xla: bool) -> dict[str, str]:
         """The names of the functions in place of those that an operation calls, where they need any."""
         found = {}
         for each in _functions(call.node_def):
-            if not self._is_affected(each.name, graph):
+            inner = by_xla or is_xla_call(call)
+            if not self._is_affected(each.name, graph, inner):
                 continue
             shapes = [self._shape(given) for given in call.inputs[CALLS[call.type] :]]
-            key = each.name, tuple(map(str, shapes))
+            key = each.name, inner, tuple(map(str, shapes))
             if key not in self._called:
                 specialized = _specialized(each.name, _graph(each.name, graph), shapes)
                 for given, own in zip(call.inputs[CALLS[call.type] :], specialized.inputs, strict=False):
                     if own.dtype == tf.resource:  # a graph made from a definition lacks its variables' shapes
                         copy_handle_data(given, own)
-                self._called[key] = self.rewritten(each.name, specialized, outermost=False), specialized
+                self._called[key] = self.rewritten(each.name, specialized, inner, outermost=False), specialized
             renamed, specialized = self._called[key]
             if renamed:
                 found[each.name] = renamed
@@ -156,17 +164,22 @@ class _Functions:
             return None
         return given.shape if given.shape.is_fully_defined() else self._shapes.get(id(given), given.shape)
 
-    def _is_affected(self, name: str, outer: Any) -> bool:
+    def _is_affected(self, name: str, outer: Any, by_xla: bool) -> bool:
         """Whether a function, or one that it calls, has an operation to replace or check, or an unfed placeholder."""
-        if name not in self._affected:
+        if (name, by_xla) not in self._affected:
             graph = _graph(name, outer)
-            self._affected[name] = _has_unfed(graph) or any(
+            self._affected[name, by_xla] = _has_unfed(graph) or any(
                 (self.costly and each.type in FACTORIZATIONS)
                 or (self.checks and each.type in RULES)
-                or (each.type in CALLS and any(self._is_affected(f.name, graph) for f in _functions(each.node_def)))
+                or (not by_xla and drawn_otherwise(each))
+                or (each.type in CALLS and self._calls_affected(each, graph, by_xla))
                 for each in graph.get_operations()
             )
-        return self._affected[name]
+        return self._affected[name, by_xla]
+
+    def _calls_affected(self, call: tf.Operation, graph: Any, by_xla: bool) -> bool:
+        inner = by_xla or is_xla_call(call)
+        return any(self._is_affected(each.name, graph, inner) for each in _functions(call.node_def))
 
 
 def _origin(tensor: tf.Tensor) -> tf.Tensor:

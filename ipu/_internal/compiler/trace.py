@@ -25,6 +25,7 @@ from ipu._internal.compiler.emission import module_of
 from ipu._internal.compiler.handles import is_variable
 from ipu._internal.compiler.optimizer_state import OptimizerState, optimizer_state_of
 from ipu._internal.compiler.outlined_bodies import with_outlined_bodies
+from ipu._internal.compiler.random_numbers import drawn_by_xla
 from ipu._internal.compiler.sources import source_lines
 from ipu._internal.compiler.tokens import CheckToken
 from ipu._internal.compiler.traced_pipelines import has_pipeline_marks, ipus_of_function, with_traced_pipelines
@@ -80,7 +81,8 @@ def trace_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> 
     A notice on stderr says so if tracing takes seconds. Raises UnsupportedOperation where XLA cannot compile an
     operation of the function.
     """
-    with slow_notice():
+    # The mark of `jit_compile=True` on the function that `_traced` makes says nothing about the program's own.
+    with slow_notice(), drawn_by_xla.replaced_by(bool(drawn_by_xla.value)):
         concrete, used = _traced(function, specs)
         return replace(bind(concrete, used), graph_key=_graph_key(concrete))
 
@@ -106,7 +108,7 @@ def _graph_key(concrete: ConcreteFunction) -> Hashable:
             variables.append(id(captured))  # the program keeps its variables, and these their handles
         else:
             text.update(captured.numpy().tobytes())
-    return text.digest(), tuple(variables), str(concrete.function_type.output)
+    return text.digest(), tuple(variables), str(concrete.function_type.output), bool(drawn_by_xla.value)
 
 
 def _traced(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> tuple[Any, dict[int, IPUVariable]]:

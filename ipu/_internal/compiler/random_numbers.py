@@ -1,0 +1,170 @@
+"""Random numbers of stateless operations as TensorFlow's kernels for processors draw them.
+
+These kernels and XLA take the same words from Philox, but make other floating-point numbers of them. A program that is
+compared with plain Keras or TensorFlow needs those of the kernels. Within a function of `jit_compile=True`, which XLA
+compiles there, too, it needs XLA's.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework.function_pb2 import FunctionDef
+from tensorflow.python.eager import context
+from tensorflow.python.ops import gen_stateless_random_ops_v2 as stateless
+
+from ipu._internal.thread_values import ThreadValue
+
+MANTISSA_BITS = {tf.bfloat16: 7, tf.float16: 10, tf.float32: 23, tf.float64: 52}
+ONES = {tf.bfloat16: 0x3F80, tf.float16: 0x3C00, tf.float32: 0x3F800000, tf.float64: 0x3FF0000000000000}
+"""The bits of the number 1."""
+LEAST = 1e-7
+"""The least uniform number of which the Box-Muller transform takes the logarithm."""
+BOUND = 2.0
+"""Truncated normal numbers are within this many standard deviations."""
+COUNTERS = 64
+"""The counters that the kernel reserves for each number that it may draw again."""
+CANDIDATES = 16
+"""Normal numbers drawn for each group of at most four. All but three of them lie outside the bound once in 1e14 groups."""
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+ROUNDS = 10
+WORD = 0xFFFFFFFF
+XLA_MARK = "_XlaMustCompile"
+"""TensorFlow's attribute of functions of `jit_compile=True`, and of their calls."""
+
+
+drawn_by_xla: ThreadValue[bool | None] = ThreadValue(None)
+"""Whether XLA draws the numbers of the function that this thread compiles; None if the function's own mark says so."""
+
+
+def compiled_by_xla(name: str) -> bool:
+    """Whether XLA compiles the function of this name, which this thread compiles, in plain TensorFlow."""
+    if drawn_by_xla.value is not None:
+        return drawn_by_xla.value
+    return context.context().get_function_def(name).attr[XLA_MARK].b
+
+
+def is_xla_call(call: tf.Operation) -> bool:
+    """Whether an operation calls a function of `jit_compile=True`."""
+    return XLA_MARK in call.node_def.attr and bool(call.get_attr(XLA_MARK))
+
+
+def drawn_otherwise(operation: tf.Operation) -> bool:
+    """Whether an operation draws floating-point numbers which XLA makes otherwise than TensorFlow's kernel."""
+    return operation.type in DISTRIBUTIONS and operation.outputs[0].dtype in MANTISSA_BITS
+
+
+def draw_as_kernels(definition: FunctionDef) -> None:
+    """Makes the operations of DISTRIBUTIONS calls of functions with the same inputs and results."""
+    for node in definition.node_def:
+        if node.op not in DISTRIBUTIONS:
+            continue
+        shape, dtype = (tf.as_dtype(node.attr[each].type) for each in ("Tshape", "dtype"))
+        if dtype not in MANTISSA_BITS:
+            continue
+        function = _function(node.op, shape, dtype).name
+        node.op = "PartitionedCall"
+        for attribute in ("Tshape", "dtype"):
+            del node.attr[attribute]
+        node.attr["f"].func.name = function
+        inputs = (shape, tf.uint64, tf.uint64, tf.int32)
+        node.attr["Tin"].list.type.extend(each.as_datatype_enum for each in inputs)
+        node.attr["Tout"].list.type.append(dtype.as_datatype_enum)
+
+
+@functools.cache
+def _function(operation: str, shape: tf.DType, dtype: tf.DType) -> Any:
+    with tf.init_scope():
+        return tf.function(functools.partial(DISTRIBUTIONS[operation], dtype), autograph=False).get_concrete_function(
+            tf.TensorSpec([None], shape),
+            tf.TensorSpec([1], tf.uint64),
+            tf.TensorSpec([2], tf.uint64),
+            tf.TensorSpec([], tf.int32),
+        )
+
+
+def _uniform(dtype: tf.DType, shape: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
+    if dtype != tf.float64:
+        return _fraction(dtype, stateless.stateless_random_uniform_full_int_v2(shape, *state, tf.uint32))
+    words = stateless.stateless_random_uniform_full_int_v2(tf.concat([shape, [2]], 0), *state, tf.uint32)
+    return _double(words)
+
+
+def _normal(dtype: tf.DType, shape: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
+    # The kernel fills groups of four words from a counter, and leaves out what is too much in the last one.
+    count, width = tf.reduce_prod(shape), 4 if dtype == tf.float64 else 2
+    pairs = tf.stack([2 * ((count + 3) // 4), tf.constant(width, count.dtype)])
+    words = stateless.stateless_random_uniform_full_int_v2(pairs, *state, tf.uint32)
+    return tf.cast(tf.reshape(tf.reshape(_box_muller(dtype, words), [-1])[:count], shape), dtype)
+
+
+def _truncated_normal(dtype: tf.DType, shape: tf.Tensor, key: tf.Tensor, counter: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
+    double = dtype == tf.float64
+    size, width = (2, 4) if double else (4, 2)
+    count = tf.reduce_prod(shape)
+    groups = tf.cast(tf.range((count + size - 1) // size), tf.uint64)
+    blocks = CANDIDATES * width // 2 // 4
+    offsets = groups[:, tf.newaxis] * (COUNTERS * size) + tf.cast(tf.range(blocks), tf.uint64)
+    words = tf.reshape(_philox(key[0], counter, offsets), [-1, CANDIDATES // 2, width])
+    candidates = tf.reshape(_box_muller(dtype, words), [-1, CANDIDATES])
+    within = tf.abs(candidates) < BOUND
+    rank = tf.where(within, tf.cumsum(tf.cast(within, tf.int32), axis=1), 0)
+    chosen = rank[:, tf.newaxis] == tf.range(1, size + 1)[:, tf.newaxis]
+    kept = tf.reduce_sum(tf.where(chosen, candidates[:, tf.newaxis], tf.zeros([], candidates.dtype)), axis=2)
+    return tf.cast(tf.reshape(tf.reshape(kept, [-1])[:count], shape), dtype)
+
+
+DISTRIBUTIONS: dict[str, Callable[..., tf.Tensor]] = {
+    "StatelessRandomNormalV2": _normal,
+    "StatelessRandomUniformV2": _uniform,
+    "StatelessTruncatedNormalV2": _truncated_normal,
+}
+"""What draws the numbers of an operation, from dtype, shape, key, counter and algorithm."""
+
+
+def _box_muller(dtype: tf.DType, words: tf.Tensor) -> tf.Tensor:
+    """Two normal numbers, of float32 for 16-bit types, from the two or four words of the last axis."""
+    if dtype == tf.float64:
+        first, second = _double(words[..., :2]), _double(words[..., 2:])
+    else:
+        first, second = tf.unstack(_fraction(tf.float32, words), num=2, axis=-1)
+    angle = tf.constant(2 * math.pi, first.dtype) * second
+    radius = tf.sqrt(-2.0 * tf.math.log(tf.maximum(first, LEAST)))
+    return tf.stack([tf.sin(angle) * radius, tf.cos(angle) * radius], axis=-1)
+
+
+def _fraction(dtype: tf.DType, words: tf.Tensor) -> tf.Tensor:
+    """Numbers from 0 to less than 1, whose mantissas are the low bits of words."""
+    bits, integer = MANTISSA_BITS[dtype], tf.uint32 if dtype == tf.float32 else tf.uint16
+    mantissas = tf.cast(words & (2**bits - 1), integer)
+    return tf.bitcast(mantissas | tf.constant(ONES[dtype], integer), dtype) - tf.ones([], dtype)
+
+
+def _double(words: tf.Tensor) -> tf.Tensor:
+    """Numbers from 0 to less than 1, whose mantissas are the low bits of the first word, then the second."""
+    high, low = tf.unstack(tf.cast(words, tf.uint64), num=2, axis=-1)
+    mantissas = tf.bitwise.left_shift(high & 0xFFFFF, tf.constant(32, tf.uint64)) | low
+    return tf.bitcast(mantissas | tf.constant(ONES[tf.float64], tf.uint64), tf.float64) - 1.0
+
+
+def _philox(key: tf.Tensor, counter: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
+    """Philox4x32-10's four words, u32 [..., 4], of the 128-bit counter plus each of the offsets."""
+    low = counter[0] + offsets
+    high = counter[1] + tf.cast(low < offsets, tf.uint64)
+    x0, x1, x2, x3 = *_halves(low), *_halves(high)
+    key0, key1 = _halves(key)
+    for _ in range(ROUNDS):
+        (low0, high0), (low2, high2) = _halves(MULTIPLIERS[0] * x0), _halves(MULTIPLIERS[1] * x2)
+        x0, x1, x2, x3 = high2 ^ x1 ^ key0, low2, high0 ^ x3 ^ key1, low0
+        key0, key1 = (key0 + KEY_STEPS[0]) & WORD, (key1 + KEY_STEPS[1]) & WORD
+    return tf.cast(tf.stack([x0, x1, x2, x3], axis=-1), tf.uint32)
+
+
+def _halves(words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The low and the high 32 bits, as uint64."""
+    return words & WORD, tf.bitwise.right_shift(words, tf.constant(32, tf.uint64))
