@@ -159,6 +159,11 @@ class RowIterator(FeedIterator):
         self._seeded = None if batches.orders is None else iter(batches.orders)
         self._position = 0
 
+    @property
+    def is_seeded(self) -> bool:
+        """Whether the orders come from TensorFlow's seed."""
+        return self._seeded is not None
+
     def batch_type(self) -> BatchType:
         return self._batches.batch_type
 

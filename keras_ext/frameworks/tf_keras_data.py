@@ -170,6 +170,7 @@ class IPUDataHandler(data_adapter.DataHandler):
         self._counted: int | None = None
         self._unpaced: int | None = None
         super().__init__(*data, **arguments)
+        self._first_epoch = self._initial_epoch
         steps, run = int(self._steps_per_execution.numpy()), opening()
         accumulation = Accumulation() if run is None else run.accumulation()
         check_batches(self._partial_batch(), accumulation, replicas)
@@ -184,12 +185,19 @@ class IPUDataHandler(data_adapter.DataHandler):
         """Yields each epoch with its pass over the data: one pass for all epochs, or a new one for each."""
         latest = None
         for epoch, iterator in super().enumerate_epochs():
+            if latest is None and self._initial_epoch > self._first_epoch:
+                self._skip_epochs(iterator, self._initial_epoch - self._first_epoch)
             if iterator is not latest:
                 latest, self._pass = iterator, LimitedIterator(iterator, sys.maxsize, self._replicas)
                 if attempt.value is not None and self._replicas == 1:
                     attempt.value.note_pass(iterator, opened=1 + self._adapter.should_recreate_iterator())
                     attempt.value.note_enqueuer(self._adapter)
             yield epoch, self._pass
+
+    def _skip_epochs(self, iterator: Iterator[Any], epochs: int) -> None:
+        """Takes the batches of epochs that a resumed fit has behind it, where orders come from a seed."""
+        if isinstance(iterator, RepeatedRows) and iterator.is_seeded and self._inferred_steps is not None:
+            iterator.take(epochs * self._inferred_steps)
 
     def steps(self) -> Iterator[int]:
         """Yields the first step of each execution; an execution that the data do not fill is the last one."""
@@ -243,7 +251,9 @@ class IPUDataHandler(data_adapter.DataHandler):
 def data_handler(x: Nest, y: Nest = None, *, model: KerasModel, **arguments: Any) -> data_adapter.DataHandler:
     """Keras' handler of epochs and steps for a strategy's model; raises ValueError when there are no data."""
     adapter = data_adapter.select_data_adapter(x, y)
-    if adapter in ARRAY_ADAPTERS:
+    # Keras shuffles all batches, and the rows of each array of a batch by themselves.
+    by_batches = str(arguments.get("shuffle", False)).lower() == "batch"
+    if adapter in ARRAY_ADAPTERS and not by_batches:
         weights, class_weight = arguments.pop("sample_weight", None), arguments.pop("class_weight", None)
         are_lists = adapter is data_adapter.ListsOfScalarsDataAdapter
         if are_lists:
