@@ -18,8 +18,8 @@ from ipu._internal.compiler.marks import AccumulatorType, marking
 from ipu._internal.compiler.pipelining import InferencePipelineProgram, PipelineProgram
 from ipu._internal.compiler.processes import processes_of
 from ipu._internal.compiler.program import TracedProgram
-from ipu._internal.compiler.replication import alone, without_groups
 from ipu._internal.compiler.random_numbers import drawn_by_xla
+from ipu._internal.compiler.replication import alone, without_groups
 from ipu._internal.compiler.trace import graph_key_of, graph_of, trace_step
 from ipu._internal.compiler.value_checks import checking
 from ipu._internal.config.system import current_system
@@ -130,7 +130,7 @@ class ProgramCache:
         number = self._traces.number(signature, batch_type)
         program = self._programs.get((signature, updates, number))
         if program is None:
-            with self._traces.traced_as(number), drawn_by_xla.replaced_by(bool(model._jit_compile)):
+            with self._traces.traced_as(number), drawn_by_xla.replaced_by(bool(model.jit_compile)):
                 program = self._of_other_trace(signature, step, updates)
                 if program is None:
                     program = compile_step(step, signature, replicas, updates)

@@ -18,8 +18,8 @@ NUMPY = ("numpy_key", "numpy_position", "numpy_has_gauss", "numpy_gauss")
 def random_states(generators: Sequence[Any]) -> dict[str, np.ndarray]:
     """Copies of the states: those of `generators`, Keras' variables of equal shape, of the engine, and of NumPy.
 
-    PLACE_IN_DATA is the position of the fit under way in its data, if they are of tf.data. NumPy's generator
-    gives the order of shuffled arrays; it is left out if it has been replaced by another kind.
+    PLACE_IN_DATA is the position of the fit under way in its data, if they are of tf.data. NumPy's generator gives
+    the order of shuffled arrays without a seed; it is left out if it has been replaced by another kind.
     """
     states = {GENERATORS: np.array([np.asarray(state) for state in generators])}
     states |= {ENGINE: RNG_STATE.read(), ROUNDINGS: ROUNDING_STATE.read()}

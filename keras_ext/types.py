@@ -56,6 +56,7 @@ class KerasModel(KerasLayer, Protocol):
     optimizer: Any
     metrics: Sequence[Any]
     run_eagerly: bool
+    jit_compile: bool | None
     distribute_strategy: tf.distribute.Strategy
 
     def call(self, inputs: Nest, *, training: bool | None = None, mask: Nest = None) -> Nest:

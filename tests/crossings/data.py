@@ -160,13 +160,10 @@ def steps_per_epoch(d: Draft, option: str) -> None:
     d.tags.add("steps given")
 
 
-@feature("epochs")
-def shuffle(d: Draft, _: str) -> None:
-    """Shuffles all samples as one batch: the order only changes roundings."""
-    d.need(d.is_arrays and d.kind != "stateful" and "batch_size=b" in d.given and "random" not in d.tags)
-    d.need("steps given" not in d.tags)
-    d.given = d.given.replace("batch_size=b", "batch_size=n")
-    d.fit["shuffle"] = "True"
+@feature("epochs", "True", "batch", weight=2)
+def shuffle(d: Draft, option: str) -> None:
+    d.need(d.is_arrays and d.kind != "stateful")
+    d.fit["shuffle"] = option if option == "True" else repr(option)
 
 
 OTHER = "part((x, y), 0, 2 * b)"

@@ -81,7 +81,7 @@ TABLE = (
     *_rows(
         "tf_keras+random_layers",
         values=r".* off by ",
-        reason="`fit`'s shuffling of arrays draw other numbers",
+        reason="random layers of tf_keras and functions such as `tf.random.uniform` draw other numbers",
         page="accelerate.md",
     ),
     *_rows(

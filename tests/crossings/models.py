@@ -224,8 +224,8 @@ def random_layers(d: Draft, option: str) -> None:
         else f"L.{option}(0.4, seed=3)"
     )
     d.make = f"return K.Sequential([L.Input((4,)), L.Dense(5, 'tanh', {K1}), {layer}, L.Dense(1, {K2})])"
-    d.compile["jit_compile"] = "True"
-    d.tags.add("random")
+    if not d.is_keras3:
+        d.tags.add("random")
 
 
 @feature("policy", "mixed_float16", "mixed_bfloat16")

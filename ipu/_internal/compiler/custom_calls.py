@@ -1,9 +1,9 @@
 """Functions with custom calls in place of the operations of costly_kernels.py, for the time of a conversion to HLO.
 
 Factorizations of matrices and random numbers (random_numbers.py) are replaced, and checks of values (value_checks.py)
-added, in each function that can be reached: loops, branches and called functions. The other operations, which XLA can convert, are replaced in the outer
-function alone. Placeholders that are no inputs, as models of Keras make them in graphs of TensorFlow 1, are left out
-with all that depends on them and is not returned.
+added, in each function that can be reached: loops, branches and called functions. The other operations, which XLA can
+convert, are replaced in the outer function alone. Placeholders that are no inputs, as models of Keras make them in
+graphs of TensorFlow 1, are left out with all that depends on them and is not returned.
 """
 
 from __future__ import annotations

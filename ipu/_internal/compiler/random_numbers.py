@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework.function_pb2 import FunctionDef
+from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tensorflow.python.eager import context
 from tensorflow.python.ops import gen_stateless_random_ops_v2 as stateless
 
@@ -29,11 +30,14 @@ BOUND = 2.0
 COUNTERS = 64
 """The counters that the kernel reserves for each number that it may draw again."""
 CANDIDATES = 16
-"""Normal numbers drawn for each group of at most four. All but three of them lie outside the bound once in 1e14 groups."""
+"""Normal numbers drawn for each group of at most four: once in 1e14 groups fewer than four are within the bound."""
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 WORD = 0xFFFFFFFF
+KEYS = "StatelessRandomGetKeyCounter"
+SCRAMBLING_KEY = 0x02461E293EC8F720
+"""Philox's key for the key and the counter that seeds give."""
 XLA_MARK = "_XlaMustCompile"
 """TensorFlow's attribute of functions of `jit_compile=True`, and of their calls."""
 
@@ -55,37 +59,60 @@ def is_xla_call(call: tf.Operation) -> bool:
 
 
 def drawn_otherwise(operation: tf.Operation) -> bool:
-    """Whether an operation draws floating-point numbers which XLA makes otherwise than TensorFlow's kernel."""
-    return operation.type in DISTRIBUTIONS and operation.outputs[0].dtype in MANTISSA_BITS
+    """Whether XLA makes an operation's floating-point numbers, or keys, otherwise than TensorFlow's kernel."""
+    if operation.type in DISTRIBUTIONS:
+        return operation.outputs[0].dtype in MANTISSA_BITS
+    return bool(operation.type == KEYS)
 
 
 def draw_as_kernels(definition: FunctionDef) -> None:
-    """Makes the operations of DISTRIBUTIONS calls of functions with the same inputs and results."""
+    """Makes operations that draw numbers, or keys from seeds, calls of functions with the same inputs and results."""
+    renamed: dict[str, str] = {}
     for node in definition.node_def:
-        if node.op not in DISTRIBUTIONS:
-            continue
-        shape, dtype = (tf.as_dtype(node.attr[each].type) for each in ("Tshape", "dtype"))
-        if dtype not in MANTISSA_BITS:
-            continue
-        function = _function(node.op, shape, dtype).name
-        node.op = "PartitionedCall"
-        for attribute in ("Tshape", "dtype"):
-            del node.attr[attribute]
-        node.attr["f"].func.name = function
-        inputs = (shape, tf.uint64, tf.uint64, tf.int32)
-        node.attr["Tin"].list.type.extend(each.as_datatype_enum for each in inputs)
-        node.attr["Tout"].list.type.append(dtype.as_datatype_enum)
+        if node.op == KEYS:
+            seeds = tf.as_dtype(node.attr["Tseed"].type)
+            renamed |= {f"{node.name}:{name}:0": f"{node.name}:output:{k}" for k, name in enumerate(("key", "counter"))}
+            _call(node, _key_function(seeds).name, [seeds], [tf.uint64, tf.uint64])
+        elif node.op in DISTRIBUTIONS and tf.as_dtype(node.attr["dtype"].type) in MANTISSA_BITS:
+            shape, dtype = (tf.as_dtype(node.attr[each].type) for each in ("Tshape", "dtype"))
+            inputs = [shape, tf.uint64, tf.uint64, tf.int32]
+            _call(node, _function(node.op, shape, dtype).name, inputs, [dtype])
+    for node in definition.node_def if renamed else ():
+        for number, given in enumerate(node.input):
+            node.input[number] = renamed.get(given, given)
+    for result, given in list(definition.ret.items()):
+        definition.ret[result] = renamed.get(given, given)
+
+
+def _call(node: NodeDef, function: str, inputs: Sequence[tf.DType], results: Sequence[tf.DType]) -> None:
+    for attribute in [each for each in node.attr if not each.startswith("_")]:
+        del node.attr[attribute]
+    node.op = "PartitionedCall"
+    node.attr["f"].func.name = function
+    node.attr["Tin"].list.type.extend(each.as_datatype_enum for each in inputs)
+    node.attr["Tout"].list.type.extend(each.as_datatype_enum for each in results)
 
 
 @functools.cache
 def _function(operation: str, shape: tf.DType, dtype: tf.DType) -> Any:
+    state = tf.TensorSpec([1], tf.uint64), tf.TensorSpec([2], tf.uint64), tf.TensorSpec([], tf.int32)
+    draw = functools.partial(DISTRIBUTIONS[operation], dtype)
     with tf.init_scope():
-        return tf.function(functools.partial(DISTRIBUTIONS[operation], dtype), autograph=False).get_concrete_function(
-            tf.TensorSpec([None], shape),
-            tf.TensorSpec([1], tf.uint64),
-            tf.TensorSpec([2], tf.uint64),
-            tf.TensorSpec([], tf.int32),
-        )
+        return tf.function(draw, autograph=False).get_concrete_function(tf.TensorSpec([None], shape), *state)
+
+
+@functools.cache
+def _key_function(seeds: tf.DType) -> Any:
+    with tf.init_scope():
+        return tf.function(_key_and_counter, autograph=False).get_concrete_function(tf.TensorSpec([2], seeds))
+
+
+def _key_and_counter(seeds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Philox's key and counter of seeds. XLA leaves out the upper halves of 64-bit seeds."""
+    given = tf.bitcast(tf.cast(seeds, tf.int64), tf.uint64)
+    words = _philox(tf.constant(SCRAMBLING_KEY, tf.uint64), given, tf.zeros([1], tf.uint64))
+    key, counter = tf.unstack(tf.bitcast(tf.reshape(words, [2, 2]), tf.uint64))
+    return key[tf.newaxis], tf.stack([tf.zeros([], tf.uint64), counter])
 
 
 def _uniform(dtype: tf.DType, shape: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
