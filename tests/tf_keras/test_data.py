@@ -43,18 +43,15 @@ def test_steps_per_epoch(kit: Kit, steps_per_epoch: int, batch_size: int | None,
     kit.assert_same(program, steps_per_execution=steps_per_execution)
 
 
-@pytest.mark.parametrize("shuffle", [True, "batch", "BATCH"])
-def test_shuffling_keeps_rows_together_and_leaves_none_out(shuffle: bool | str) -> None:
+def test_shuffling_keeps_rows_together_and_leaves_none_out() -> None:
     numbers = np.arange(20, dtype=np.float32)
-    handler = data_handler(numbers, -numbers, model=None, batch_size=6, shuffle=shuffle, epochs=2)
+    handler = data_handler(numbers, -numbers, model=None, batch_size=6, shuffle=True, epochs=2)
     passes = []
     for _, iterator in handler.enumerate_epochs():
         batches = [next(iterator) for _ in handler.steps()]
         assert [len(x) for x, _ in batches] == [6, 6, 6, 2]
-        for number, (x, y) in enumerate(batches):
+        for x, y in batches:
             np.testing.assert_array_equal(x, -y)
-            if shuffle is not True:
-                assert set(x) == set(numbers[6 * number : 6 * number + 6])
         passes.append(np.concatenate([x for x, _ in batches]))
     assert all(set(order) == set(numbers) for order in passes)
     assert not np.array_equal(*passes)

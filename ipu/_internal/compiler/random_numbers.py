@@ -151,7 +151,7 @@ DISTRIBUTIONS: dict[str, Callable[..., tf.Tensor]] = {
     "StatelessRandomUniformV2": _uniform,
     "StatelessTruncatedNormalV2": _truncated_normal,
 }
-"""What draws the numbers of an operation, from dtype, shape, key, counter and algorithm."""
+"""Functions of dtype, shape, key, counter and algorithm that draw the numbers of an operation."""
 
 
 def _box_muller(dtype: tf.DType, words: tf.Tensor) -> tf.Tensor:
