@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, zip_longest
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import keras
@@ -23,14 +23,17 @@ from benchmarks import published_networks as networks
 from engine.compile import build_program
 from engine.partition.schedule import Kind, devices_of, make_schedule
 from engine.profile import Assumptions, Estimate, estimate
-from engine.profile.links import transfer_cycles
+from engine.profile.links import all_reduce, transfer_cycles
 from engine.profile.schedule_timing import lay_out
 from engine.profile.step_costs import PartCost
 from engine.target import Target, target
 from ipu._internal.compiler.trace import trace_step
 
 VOCABULARY = 30_522
+BLOCK = re.compile(r"block(\d+)")
 HALF_BYTES = 2
+STATE_BYTES = 8
+"""An optimizer's two averages of each parameter, in fp32."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,9 @@ def images(model: keras.Model, shape: tuple[int, ...], arguments: dict[str, Any]
         return _prediction(arguments, batch, found.cycles, multiply_adds, 1)
     step = traced(_classifier(model, shape), *_image_specs(shape, arguments))
     cycles = step.recomputed if arguments.get("recomputation") else step.train.cycles
+    # The state of one IPU's optimizer is on its tiles.
+    summed = replace(_update(model.count_params(), 0, 1, arguments), streaming=0)
+    cycles += summed.cycles / arguments["accumulation"]
     return _prediction(arguments, batch, cycles, step.multiply_adds, 1)
 
 
@@ -151,7 +157,8 @@ def bert(arguments: dict[str, Any]) -> Prediction:
         return MeanLoss(dtype="float32")(layers.Dense(VOCABULARY)(hidden))
 
     specs = [tf.TensorSpec((arguments["batch"], length), tf.int32)]
-    return _pipelined(lambda n: encoder(n, width, heads, length, embedding, head, 0.1), specs, arguments)
+    tied = {"tied": VOCABULARY * width}
+    return _pipelined(lambda n: encoder(n, width, heads, length, embedding, head, 0.1), specs, arguments | tied)
 
 
 def vision_transformer(arguments: dict[str, Any]) -> Prediction:
@@ -179,7 +186,10 @@ def _pipelined(
     The first IPU has the embedding and the loss besides its layers. The last stage, on IPU `last_stage`, is not
     recomputed; if that is the first IPU, only its layers are recomputed.
     """
-    one, two = (traced(build(count), specs, arguments["chip"], _assumptions(arguments)) for count in (1, 2))
+    models = [build(count) for count in (1, 2)]
+    one, two = (traced(model, specs, arguments["chip"], _assumptions(arguments)) for model in models)
+    parameters = models[1].count_params() - models[0].count_params()
+    others = models[0].count_params() - parameters - arguments.get("tied", 0)
     chip, ipus, last = target(arguments["chip"]), arguments["layers_by_ipu"], arguments["last_stage"]
     micro_batches, adds = arguments["accumulation"], two.multiply_adds - one.multiply_adds
     layer = two.forward.cycles - one.forward.cycles, two.train.cycles - one.train.cycles
@@ -193,9 +203,19 @@ def _pipelined(
             links = _transfer(arguments, source, ipu, chip) if 0 <= source < len(ipus) else 0
             sync = chip.external_sync_cycles(len(ipus))
             costs[kind, ipu] = PartCost(kind, ipu, compute=cycles, sync=sync, links=links)
+        costs["update", ipu] = _update((ipu == 0) * others + count * parameters, ipu, len(ipus), arguments)
     schedule = make_schedule("Grouped", devices_of(len(ipus), None), micro_batches, training=True)
     cycles = lay_out(schedule, costs).cycles / micro_batches
     return _prediction(arguments, arguments["batch"], cycles, one.multiply_adds + (sum(ipus) - 1) * adds, len(ipus))
+
+
+def _update(parameters: int, stage: int, ipus: int, arguments: dict[str, Any]) -> PartCost:
+    """An update of the parameters of one IPU: a sum over replicas, and states that come from streaming memory."""
+    chip = target(arguments["chip"])
+    summed = all_reduce(HALF_BYTES * parameters, arguments.get("replicas", 1), chip, ipus)
+    streamed = 2 * STATE_BYTES * parameters / chip.streaming_memory_bytes_per_second
+    links, syncs, streaming = (ceil(each * chip.clock_hz) for each in (summed.transfer, summed.syncs, streamed))
+    return PartCost("update", stage, links=links, sync=syncs, streaming=streaming)
 
 
 def _transfer(arguments: dict[str, Any], source: int, destination: int, chip: Target) -> int:
@@ -257,12 +277,12 @@ def _staged(
     batch, chip = arguments["batch"], target(arguments["chip"])
     step = traced(_classifier(model, shape), *_image_specs(shape, arguments))
     train, forward = np.transpose([*zip_longest(_blocks(step.train), _blocks(step.forward), fillvalue=0)])
-    schedule = make_schedule(
-        "Grouped", devices_of(stages, None), 2 * stages, training=True, recomputation="then_backpropagate"
-    )
+    micro_batches, devices = arguments["accumulation"], devices_of(stages, None)
+    schedule = make_schedule("Grouped", devices, micro_batches, training=True, recomputation="then_backpropagate")
+    parameters = _parameters(model)
     crossing = [(batch * size, made, used) for size, made, used in _between_blocks(model)]
 
-    def period(edges: tuple[int, ...]) -> int:
+    def execution(edges: tuple[int, ...]) -> int:
         costs, sync = {}, chip.external_sync_cycles(stages)
         links = {kind: [0] * stages for kind in ("forward", "recompute", "backward")}
         for size, made, used in crossing:
@@ -274,17 +294,28 @@ def _staged(
             ahead, both = forward[first:end].sum(), train[first:end].sum()
             for kind, cycles in (("forward", ahead), ("recompute", ahead), ("backward", both - ahead)):
                 costs[kind, stage] = PartCost(kind, stage, compute=cycles, sync=sync, links=links[kind][stage])
-        return lay_out(schedule, costs).period
+            held = sum(number for block, number in parameters.items() if first <= block < end)
+            costs["update", stage] = _update(held, stage, stages, arguments)
+        return lay_out(schedule, costs).cycles
 
     cuts = [at] if at else combinations(range(1, len(train)), stages - 1)
-    cycles = min(period((0, *cut, len(train))) for cut in cuts)
+    cycles = min(execution((0, *cut, len(train))) for cut in cuts) / micro_batches
     return _prediction(arguments, batch, cycles, step.multiply_adds, stages)
+
+
+def _parameters(model: keras.Model) -> dict[int, int]:
+    """The number of parameters of each block."""
+    found: dict[int, int] = {}
+    for each in model.layers:
+        if named := BLOCK.search(each.name):
+            found[int(named[1])] = found.get(int(named[1]), 0) + each.count_params()
+    return found
 
 
 def _between_blocks(model: keras.Model) -> list[tuple[int, int, set[int]]]:
     """Arrays that other blocks read: bytes for one image, the block that makes them, the blocks that read them."""
     found: dict[Any, tuple[int, int, set[int]]] = {}
-    block = {each.name: int(named[1]) for each in model.layers if (named := re.search(r"block(\d+)", each.name))}
+    block = {each.name: int(named[1]) for each in model.layers if (named := BLOCK.search(each.name))}
     for reader in model.layers:
         for node in reader._inbound_nodes:
             for array in node.arguments.keras_tensors:
@@ -299,7 +330,7 @@ def _blocks(found: Estimate) -> list[int]:
     """Cycles of each block, by the number in its layers' names. Other costs belong to the block of the cost before."""
     cycles, block = [0], 0
     for cost in found.costs:
-        named = re.search(r"block(\d+)", cost.op_name)
+        named = BLOCK.search(cost.op_name)
         block = int(named[1]) if named else block
         cycles += [0] * (block + 1 - len(cycles))
         cycles[block] += cost.cycles

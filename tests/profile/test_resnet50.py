@@ -67,6 +67,6 @@ def test_share_of_the_matrix_engines_peak_is_realistic(program: Program, estimat
 @pytest.mark.explore
 def test_micro_batch_20_does_not_fit_and_smaller_micro_batches_do(program: Program) -> None:
     with pytest.raises(
-        OutOfTileMemory, match="suffices alone +the same update by gradient accumulation over micro-batches"
+        OutOfTileMemory, match="suffices alone +a smaller batch, 5 in place of 20"
     ):
         check_fit(program, target(ARGUMENTS["chip"]), Assumptions(ARGUMENTS["partials_type"]))
