@@ -263,6 +263,10 @@ def _resnext101(arguments: dict[str, Any]) -> Prediction:
     return _staged(networks.resnext101(), (224, 224, 3), arguments, 2)
 
 
+def _swin_tiny(arguments: dict[str, Any]) -> Prediction:
+    return _staged(networks.swin_tiny(), (224, 224, 3), arguments, 4)
+
+
 def _unet(arguments: dict[str, Any]) -> Prediction:
     return _staged(networks.unet(512), (512, 512, 1), arguments, 4)
 
@@ -341,6 +345,7 @@ BUILDERS: dict[str, Callable[[dict[str, Any]], Prediction]] = {
     "resnet50": _resnet50,
     "efficientnetb4": _efficient_net_b4,
     "resnext101": _resnext101,
+    "swin": _swin_tiny,
     "unet": _unet,
     "bert": bert,
     "vit": vision_transformer,

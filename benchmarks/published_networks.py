@@ -1,4 +1,4 @@
-"""Convolutional networks of published whole models. Each layer's name has the number of its block."""
+"""Networks of images of published whole models. Each layer's name has the number of its block."""
 
 from __future__ import annotations
 
@@ -80,3 +80,64 @@ def unet(size: int) -> keras.Model:
         x = layers.Conv2DTranspose(64 * 2**depth, 2, 2, name=f"block{number}_up")(x)
         x = pair(layers.Concatenate(name=f"block{number}_join")([kept[depth], x]), 64 * 2**depth, f"block{number}_both")
     return keras.Model(inputs, layers.Conv2D(2, 1, name="block9_classes")(x))
+
+
+class Windows(layers.Layer):
+    """The windows of 7 x 7 positions of a field as sequences; the field is first rolled by `shift`."""
+
+    def __init__(self, shift: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.shift = shift
+
+    def call(self, x: Any) -> Any:
+        rows, columns, width = x.shape[1:]
+        x = keras.ops.roll(x, (-self.shift, -self.shift), (1, 2)) if self.shift else x
+        x = keras.ops.reshape(x, (-1, rows // 7, 7, columns // 7, 7, width))
+        return keras.ops.reshape(keras.ops.transpose(x, (0, 1, 3, 2, 4, 5)), (-1, 49, width))
+
+
+class Field(layers.Layer):
+    """The field of `size` x `size` positions that Windows has cut."""
+
+    def __init__(self, size: int, shift: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.size, self.shift = size, shift
+
+    def call(self, x: Any) -> Any:
+        number, width = self.size // 7, x.shape[-1]
+        x = keras.ops.transpose(keras.ops.reshape(x, (-1, number, number, 7, 7, width)), (0, 1, 3, 2, 4, 5))
+        x = keras.ops.reshape(x, (-1, self.size, self.size, width))
+        return keras.ops.roll(x, (self.shift, self.shift), (1, 2)) if self.shift else x
+
+
+class Merged(layers.Layer):
+    """Each 2 x 2 positions of a field as one, with all their features."""
+
+    def call(self, x: Any) -> Any:
+        rows, columns, width = x.shape[1:]
+        x = keras.ops.reshape(x, (-1, rows // 2, 2, columns // 2, 2, width))
+        return keras.ops.reshape(keras.ops.transpose(x, (0, 1, 3, 2, 4, 5)), (-1, rows // 2, columns // 2, 4 * width))
+
+
+def swin_tiny() -> keras.Model:
+    """Swin-Tiny for 224 x 224 pixels, without biases of relative positions and masks of rolled windows."""
+    inputs = keras.Input((224, 224, 3))
+    x = layers.LayerNormalization(name="block0_norm")(layers.Conv2D(96, 4, 4, name="block0_patches")(inputs))
+    number = 0
+    for stage, (depth, heads) in enumerate(((2, 3), (2, 6), (6, 12), (2, 24))):
+        size, width = 56 // 2**stage, 96 * 2**stage
+        for repeat in range(depth):
+            number += 1
+            name, shift = f"block{number}", 3 * (repeat % 2) * (size > 7)
+            y = Windows(shift, name=f"{name}_windows")(layers.LayerNormalization(name=f"{name}_norm")(x))
+            y = layers.MultiHeadAttention(heads, width // heads, name=f"{name}_attention")(y, y)
+            x = layers.Add(name=f"{name}_add")([x, Field(size, shift, name=f"{name}_field")(y)])
+            y = layers.LayerNormalization(name=f"{name}_second_norm")(x)
+            y = layers.Dense(4 * width, "gelu", name=f"{name}_wide")(y)
+            x = layers.Add(name=f"{name}_second_add")([x, layers.Dense(width, name=f"{name}_narrow")(y)])
+        if stage < 3:
+            y = layers.LayerNormalization(name=f"{name}_merged_norm")(Merged(name=f"{name}_merged")(x))
+            x = layers.Dense(2 * width, use_bias=False, name=f"{name}_halved")(y)
+    x = layers.LayerNormalization(name=f"block{number + 1}_norm")(x)
+    x = layers.GlobalAveragePooling2D(name=f"block{number + 1}_pool")(x)
+    return keras.Model(inputs, layers.Dense(1000, name=f"block{number + 1}_dense")(x))

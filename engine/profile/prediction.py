@@ -50,8 +50,11 @@ class Trust:
 
     @property
     def reason(self) -> str:
-        """The reasons for errors above SHOWN of the regime's rows, including rows used in making the model."""
-        rows = [each for each in measurements() if each.group == self.regime and abs(each.error) > SHOWN]
+        """The reasons for errors above SHOWN of the regime's rows, including rows used in making the model.
+
+        A group that begins with the regime's name has rows of the regime that do not count in its bound.
+        """
+        rows = [each for each in measurements() if each.group.startswith(self.regime) and abs(each.error) > SHOWN]
         return "; ".join(f"{each.error:+.0%} {each.name}: {each.caveat}" for each in rows)
 
 

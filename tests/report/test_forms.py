@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
+from html import escape
+from pathlib import Path
 
 from engine.profile import Estimate, estimate
+from engine.profile.prediction import error_basis, prediction_error, trust_in_bytes, trust_in_cycles
+from engine.profile.validation import ESTIMATES, table_of_bounds
 from engine.report.notebook import pictures_of
 from engine.target import target
 from tests.profile.test_pipeline_estimate import estimated
@@ -68,3 +72,16 @@ def test_a_notebook_shows_pictures_and_the_text() -> None:
     assert not named[0] & named[1]  # one page contains both
     assert pictures_of(pipelined().pipeline.ipus[0]).count("<svg ") == 3
     assert pictures_of(pipelined()).count("<svg ") == 4 and pictures_of("text") == ""
+
+
+def test_report_pages_and_json_have_the_same_errors() -> None:
+    found, data = estimate(program(), target("ipu2")), json.loads(report().json())
+    text, page = (" ".join(form.split()) for form in (report().text(), report().html()))
+    error, basis = prediction_error(found)["total"], error_basis(trust_in_cycles(found))
+    held = trust_in_bytes(found)
+    assert (data["cycles"]["error"], data["cycles"]["basis"]) == (error, basis)
+    assert f"± {error:.0%} for the whole ({basis})." in text and escape(basis) in page
+    assert f"Bytes: ± {held.error:.0%} ({error_basis((held,))})." in text
+    rows = {row["name"]: row["estimate"] for group in data["about"]["calibration"] for row in group["rows"]}
+    assert rows == json.loads(ESTIMATES.read_text())
+    assert table_of_bounds() in (Path(__file__).parents[2] / "docs" / "chip_model.md").read_text()
