@@ -30,7 +30,7 @@ from engine.passes.loops.prune_state import prune_loop_states
 from engine.passes.merged_dimensions import merged_dimensions
 from engine.passes.narrow_arguments import narrow_arguments
 from engine.passes.one_hot_sums import one_hot_sums
-from engine.passes.order import schedule_updates_last
+from engine.passes.order import order_loops, schedule_updates_last
 from engine.passes.outer_products import outer_products
 from engine.passes.outlined_bodies import call_prepared_bodies, with_prepared_bodies
 from engine.passes.reciprocal_square_roots import reciprocal_square_roots
@@ -158,9 +158,10 @@ MODULE_PASSES: tuple[PassPipeline, ...] = (
     PassPipeline("fusion", FUSION),
     PassPipeline("recomputation", RECOMPUTATION, applies=lambda module, settings: settings.options.recompute),
     PassPipeline("outlined bodies", (call_prepared_bodies,)),
+    PassPipeline("order of loops", (order_loops,), applies=lambda module, settings: _has_loops(module)),
     PassPipeline("scheduling", (schedule_updates_last,), setting="options"),
 )
-BODY_PASSES, ORDERING = MODULE_PASSES[:-2], MODULE_PASSES[-1:]
+BODY_PASSES, ORDERING = MODULE_PASSES[:-3], MODULE_PASSES[-2:]
 """Passes over the bodies of outlined functions, and passes that order their instructions."""
 
 

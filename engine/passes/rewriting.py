@@ -101,6 +101,11 @@ def with_computations(module: Module, change: Callable[[Computation, Callees], C
     return module if entry is module.entry else Module(module.name, entry, dict(module.aliases))
 
 
+def with_callees(computation: Computation, callees: Callees) -> Computation:
+    """The computation with changed callees; itself if it calls none of them."""
+    return _Sweep(lambda before, after: None, callees).run(computation)
+
+
 def rewrite(module: Module, visit: Visit) -> Module:
     """Rewrites every computation of a module with the same rules."""
     return rewrite_each(module, lambda computation: visit)

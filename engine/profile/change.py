@@ -28,6 +28,7 @@ class Change:
 
     `batch` is the smaller batch: the micro-batch if the change `accumulates` gradients, the batch of each replica if
     there are several `replicas`; 0 keeps the batch. `assumptions` replace those of the cost report; None keeps them.
+    A change that `recomputes` activations compiles the program again, and is estimated by itself only.
     """
 
     batch: int = 0
@@ -36,3 +37,4 @@ class Change:
     half_precision: bool = False
     assumptions: Assumptions | None = None
     ipus: int = 1
+    recomputes: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,16 +23,23 @@ from engine.program.program import Program
 IPUS = (2, 4, 8, 16)
 """Numbers of IPUs tried for pipelines."""
 HALF_PRECISION = "half precision (mixed_float16)"
-REPLICAS_TAKE = 1.15
-"""Bytes of a replica's step relative to its estimate, which scales the batch but not the lifetime of gradient sums."""
+SCALED_TAKE, STAGES_TAKE = 1.2, 1.25
+"""Bytes to allow for each estimated one of a scaled program, and of a stage of a pipeline.
+
+These are the most that programs took in which proposals for dense, convolutional and recurrent models and transformers
+were carried out.
+"""
 RECOMPUTATION = "recomputation of activations (IPUConfig.allow_recompute)"
 
 
 class ChangeEstimator:
-    """Estimates changes of one program; `found` is its cost report."""
+    """Estimates changes of one program; `found` is its cost report.
 
-    def __init__(self, program: Program, found: Estimate) -> None:
-        self.program, self.found = program, found
+    `recomputing` compiles the program with recomputation of activations; None where it cannot be compiled again.
+    """
+
+    def __init__(self, program: Program, found: Estimate, recomputing: Callable[[], Program] | None = None) -> None:
+        self.program, self.found, self.recomputing = program, found, recomputing
         self.capacity, self.peak = found.target.bytes_per_tile, found.memory.peak_fullest
         self.batch = Batches(program, found).size
         summed = any(tensor.name.startswith(ACCUMULATOR) for tensor in found.liveness)
@@ -54,6 +61,7 @@ class ChangeEstimator:
         changes += [
             Change(half_precision=True),
             *(Change(assumptions=each) for each in self.options()),
+            self._recomputation(),
             self.pipeline(),
         ]
         return [self.lever(change) for change in changes if change is not None]
@@ -64,8 +72,10 @@ class ChangeEstimator:
         return Lever(self.words(change), self.peak - self.peak_of(change), self.fits(change), alone, how)
 
     def fits(self, change: Change) -> bool:
-        """Whether the program would fit with a change."""
-        return self.peak_of(change) * (REPLICAS_TAKE if change.replicas > 1 else 1) <= self.capacity
+        """Whether the program would fit with a change, although its estimate may be too low."""
+        scaled = change.batch or change.half_precision or self._offloads(change)
+        takes = STAGES_TAKE if change.ipus > 1 else SCALED_TAKE if scaled else 1
+        return self.peak_of(change) * takes <= self.capacity
 
     def peak_of(self, change: Change) -> int:
         """The bytes on the fullest tile of all IPUs."""
@@ -82,15 +92,18 @@ class ChangeEstimator:
         return replace(change, batch=sizes[min(fitting, len(sizes) - 1)])
 
     def options(self) -> list[Assumptions]:
-        """Half the memory for products, offloaded optimizer state and recomputation, as far as the program has them."""
+        """Half the memory for products and offloaded optimizer state, as far as the program has them."""
         assumptions, found = self.found.assumptions, []
         if any(compute_set.work_estimate.multiply_adds for compute_set in self.program.compute_sets):
             found.append(halved(assumptions))
         if OPTIMIZER_STATE_VARIABLES not in assumptions.offloaded:
             found.append(offloading(assumptions))
-        if not assumptions.recomputes and backward_begin(self.program) and not recomputes(self.program):
-            found.append(replace(assumptions, recomputes=True))
         return found
+
+    def _recomputation(self) -> Change | None:
+        if self.recomputing is None or not backward_begin(self.program) or recomputes(self.program):
+            return None
+        return Change(recomputes=True)
 
     def pipeline(self, change: Change | None = None) -> Change | None:
         """The pipeline over the fewest IPUs that suffice, at most one per layer, or else the one that saves most."""
@@ -118,16 +131,15 @@ class ChangeEstimator:
             found += [f"availableMemoryProportion {then:g} in place of {now:g}"] if then != now else []
             offloads = change.assumptions.offloaded - before.offloaded
             found += ["optimizer state in streaming memory"] if offloads else []
-            found += [RECOMPUTATION] if change.assumptions.recomputes and not before.recomputes else []
+        found += [RECOMPUTATION] if change.recomputes else []
         if change.ipus > 1:
             found.append(f"pipelining over {change.ipus} IPUs")
         return " + ".join(found)
 
     def _estimated(self, change: Change) -> int:
+        if change.recomputes:
+            return self._peak_recomputing()
         compute_sets = len(self.program.compute_sets)
-        alone = Change(assumptions=replace(self.found.assumptions, recomputes=True))
-        if change == alone and alone.assumptions != self.found.assumptions:
-            return _peak(self._with_recomputation(Change(), self.found), self.found.tiles.fixed, compute_sets)
         found = self._estimate(change.assumptions)
         blocks = list(found.tiles.blocks)
         if change.batch or change.half_precision:
@@ -138,11 +150,24 @@ class ChangeEstimator:
                 self.program, changed, change.ipus, self._with_recomputation(replace(change, ipus=1), changed)
             )
             return max(_peak(blocks, fixed, compute_sets) for blocks, fixed in splits)
-        if (change.accumulates or change.replicas > 1) and change.batch:
+        if ((change.accumulates or change.replicas > 1) and change.batch) or self._offloads(change):
             blocks = [*blocks, *self._accumulators(found)]
         if blocks == list(found.tiles.blocks):
             return found.memory.peak_fullest
         return _peak(blocks, found.tiles.fixed, compute_sets)
+
+    def _offloads(self, change: Change) -> bool:
+        """Whether a change offloads optimizer state, for which the program must accumulate gradients."""
+        new = change.assumptions is not None and bool(change.assumptions.offloaded - self.found.assumptions.offloaded)
+        return new and self.accumulates
+
+    def _peak_recomputing(self) -> int:
+        """The bytes of the program as it is compiled with recomputation, which shallow models do not gain from."""
+        assert self.recomputing is not None
+        again = self.recomputing()
+        if not recomputes(again):
+            return self.peak
+        return measured(again, self.found.target, self.found.assumptions).memory.memory.peak_fullest
 
     def _with_recomputation(self, change: Change, changed: Estimate) -> list[LiveRange]:
         """The live ranges with recomputation of the changed program, cached for several numbers of IPUs."""

@@ -46,10 +46,12 @@ def check_fit(
     *,
     proposing: bool = True,
     source: Callable[[str], str] = OutOfTileMemory.source,
+    recomputing: Callable[[], Program] | None = None,
 ) -> None:
     """Raise OutOfTileMemory for a program that the tiles of a target cannot hold.
 
     The error proposes changes, which are slow to estimate, unless `proposing` is False, and has `source`.
+    `recomputing` compiles the program with recomputation of activations.
     """
     if certainly_fits(program, target, assumptions):
         return
@@ -61,7 +63,7 @@ def check_fit(
     costs = measured(program, target, assumptions)
     if costs.memory.memory.peak_fullest > target.bytes_per_tile:
         found = report(program, target, costs, assumptions=assumptions)
-        error = out_of_tile_memory(found, levers(program, found) if proposing else None, source)
+        error = out_of_tile_memory(found, levers(program, found, recomputing) if proposing else None, source)
         error.program = program
         raise error
 

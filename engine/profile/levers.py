@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from engine.profile.changes import IPUS, Change, ChangeEstimator, Lever, halved, offloading
@@ -14,15 +14,15 @@ WORTH_SAYING = 0.005
 """Fraction of the fullest tile's peak that a lever must save to be listed."""
 
 
-def levers(program: Program, found: Estimate) -> list[Lever]:
+def levers(program: Program, found: Estimate, recomputing: Callable[[], Program] | None = None) -> list[Lever]:
     """The changes that would save memory. Where none suffices alone, the first is several changes that do together.
 
     A smaller batch is the largest that fits, at most half the present one: arrays with rows of the batch are scaled,
     and products replanned. A pipeline has the fewest IPUs that suffice, each with a run of layers of about equal bytes
-    that recomputes its activations. Library options and offloading have cost reports of their own. Changes that save
-    less than WORTH_SAYING are omitted.
+    that recomputes its activations. Library options and offloading have cost reports of their own, and so has the
+    program that `recomputing` compiles, with recomputation. Changes that save less than WORTH_SAYING are omitted.
     """
-    estimator = ChangeEstimator(program, found)
+    estimator = ChangeEstimator(program, found, recomputing)
     alone = [lever for lever in estimator.alone() if lever.saves >= WORTH_SAYING * found.memory.peak_fullest]
     if any(lever.fits for lever in alone):
         return alone

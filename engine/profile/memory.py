@@ -19,7 +19,6 @@ from engine.profile.mapping import Placer, TileMapping
 from engine.profile.names import buffer_names, layer_in, layers_of_variables
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
 from engine.profile.placed_work import PlacedWork, placed_work
-from engine.profile.recomputation import recomputation
 from engine.profile.remote import RemoteMemory, offloaded_buffers, remote_memory, stretches, uses_of
 from engine.profile.superstep_cost import SuperstepCost
 from engine.program.program import Buffer, Program
@@ -51,8 +50,8 @@ class Memory:
 class MemoryEstimate:
     """Memory of a step: totals, tile by tile, and array by array.
 
-    `streams_fit` is False if I/O tiles cannot hold the stream buffers, which are then on the other tiles. `again` are
-    the compute sets that run twice because their results are recomputed. `work` has the tiles of each compute set.
+    `streams_fit` is False if I/O tiles cannot hold the stream buffers, which are then on the other tiles. `work` has
+    the tiles of each compute set.
     """
 
     memory: Memory
@@ -60,7 +59,6 @@ class MemoryEstimate:
     liveness: tuple[LiveTensor, ...]
     remote: RemoteMemory
     streams_fit: bool = True
-    again: frozenset[int] = frozenset()
     work: tuple[PlacedWork, ...] = ()
 
 
@@ -147,12 +145,11 @@ class _MemoryEstimator:
         with_code, stacks = self.assumptions.code_bytes, self.assumptions.stack_bytes
         fixed = fixed_bytes(self.program.compute_sets, self.supersteps, positions, self.target, with_code, stacks)
         self._load(fixed)
-        again = self._recompute(fixed)
         tiles = tile_memory(self.blocks, fixed, self.last + 1)
         memory = self._memory(always, fixed, tiles)
         remote = remote_memory(self.program, self.offloaded, self.assumptions, self.in_place)
         work = placed_work(self.program, self.supersteps, positions, self.blocks)
-        return MemoryEstimate(memory, tiles, tuple(self.tensors), remote, self.streams_fit, again, work)
+        return MemoryEstimate(memory, tiles, tuple(self.tensors), remote, self.streams_fit, work)
 
     def _load(self, fixed: dict[str, np.ndarray]) -> None:
         """Add the buffers through which variables in the layout of a product, and their slots, come from the host."""
@@ -164,16 +161,6 @@ class _MemoryEstimator:
             assert block.buffer is not None
             name = self.names.get(block.buffer, block.buffer.name)
             self._block(f"{name} as it comes from the host", layer_in(name, self.layers), "", block)
-
-    def _recompute(self, fixed: dict[str, np.ndarray]) -> frozenset[int]:
-        """Drop activations that the options let a chip recompute; return the compute sets that run twice."""
-        found = recomputation(self.program, self.blocks, fixed) if self.assumptions.recomputes else None
-        if found is None:
-            return frozenset()
-        pairs = zip(found.sources, found.blocks, strict=True)
-        self.tensors = [replace(self.tensors[n], first=max(p.first, 0), last=p.last) for n, p in pairs]
-        self.blocks = found.blocks
-        return found.again
 
     def _homes(self) -> dict[Buffer, int]:
         """Number of tiles of each variable in the plan of the first product that reads it; slots are beside theirs."""

@@ -55,7 +55,6 @@ class Assumptions:
         state_shards: number of replicas among which offloaded optimizer state is distributed.
         state_interval: number of iterations, of the loop around an optimizer, for each of its updates.
         optimizations: what the compiler merges, and the IPUs of shards.
-        recomputes: whether to estimate a step that keeps its activations as if allow_recompute were set.
         rearranged_on_host: whether variables come from the host in the order that their products read.
 
     Raises:
@@ -79,7 +78,6 @@ class Assumptions:
     state_shards: int = 1
     state_interval: int = 1
     optimizations: EstimatedOptimizations = NO_OPTIMIZATIONS
-    recomputes: bool = False
     rearranged_on_host: bool = False
 
     def __post_init__(self) -> None:

@@ -73,7 +73,7 @@ def report(
     if assumptions.overlapped_io and not held.streams_fit:
         assumptions = replace(assumptions, overlapped_io=False)
     names = buffer_names(program)
-    runs = [n * (1 + (at in held.again)) for at, n in enumerate(runs_of(program))]
+    runs = runs_of(program)
     costs = tuple(
         _cost(s, c, label_of(s, names), live, n)
         for s, c, live, n in zip(program.compute_sets, found.steps, held.memory.live_bytes, runs, strict=True)

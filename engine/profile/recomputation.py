@@ -1,12 +1,10 @@
-"""An estimate of a training step's memory if it kept few activations and recomputed the others (allow_recompute)."""
+"""An estimate of the memory of a proposed pipeline, whose stages keep few activations and recompute the others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from math import isqrt
-
-import numpy as np
 
 from engine.ir.op_names import BACKWARD, RECOMPUTED
 from engine.profile.categories import ACTIVATIONS
@@ -15,18 +13,6 @@ from engine.program.program import Buffer, Program
 
 PARTS = (2, 4, 7, 10, 14, 20)
 """Numbers of parts tried besides the square root of the number of forward compute sets."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recomputation:
-    """Live ranges with recomputation: `sources` has for each of `blocks` the index of the original range.
-
-    `again` are the compute sets that run a second time.
-    """
-
-    blocks: list[LiveRange]
-    sources: list[int]
-    again: frozenset[int]
 
 
 def backward_begin(program: Program) -> int:
@@ -41,15 +27,7 @@ def recomputes(program: Program) -> bool:
 
 
 def recomputed(program: Program, tiles: TileMemory) -> list[LiveRange]:
-    """The live ranges with recomputation; empty for a program without a backward pass."""
-    made = recomputation(program, tiles.blocks, tiles.fixed)
-    return [] if made is None else made.blocks
-
-
-def recomputation(
-    program: Program, blocks: Sequence[LiveRange], fixed: Mapping[str, np.ndarray]
-) -> Recomputation | None:
-    """Live ranges with recomputation, beside `fixed` bytes of tiles; None for a program without a backward pass.
+    """The live ranges of the stages of a pipeline that recompute; empty for a program without a backward pass.
 
     The forward pass is divided into the number of equal parts with the lowest peak of the fullest tile. Values that a
     part reads from earlier parts are kept. All other activations of the backward pass are dropped after the forward
@@ -57,37 +35,33 @@ def recomputation(
     """
     middle = backward_begin(program)
     if not middle:
-        return None
+        return []
     reads = _reads(program)
     counts = sorted({isqrt(middle), *PARTS})
-    ways = [_in_parts(program, blocks, middle, reads, parts) for parts in counts if 0 < parts <= middle]
-    return min(ways, key=lambda way: follow(way.blocks, fixed, len(program.compute_sets))[1].max())
+    ways = [_in_parts(tiles.blocks, middle, reads, parts) for parts in counts if 0 < parts <= middle]
+    return min(ways, key=lambda way: follow(way, tiles.fixed, len(program.compute_sets))[1].max())
 
 
 def _in_parts(
-    program: Program, blocks: Sequence[LiveRange], middle: int, reads: dict[Buffer | None, list[int]], parts: int
-) -> Recomputation:
+    blocks: Sequence[LiveRange], middle: int, reads: dict[Buffer | None, list[int]], parts: int
+) -> list[LiveRange]:
     each = -(-middle // parts)
     found, dropped = [], []
-    for number, block in enumerate(blocks):
+    for block in blocks:
         crosses = 0 <= block.first < middle <= block.last and block.category == ACTIVATIONS
         forward = [at for at in reads.get(block.buffer, ()) if at < middle] if crosses else []
         if not crosses or any(at // each > block.first // each for at in forward):
             found.append(block)
         else:
             found.append(replace(block, last=max(forward, default=block.first)))
-            dropped.append((number, block))
+            dropped.append(block)
     # All activations of a part are recomputed at once, for the first backward compute set that reads one.
     begins: dict[int, int] = {}
-    for _, block in dropped:
+    for block in dropped:
         first = min((at for at in reads.get(block.buffer, ()) if at >= middle), default=block.last)
         begins[block.first // each] = min(begins.get(block.first // each, first), first)
     found = [_kept_until_read_again(block, middle, reads, each, begins) for block in found]
-    found += [replace(block, first=begins[block.first // each]) for _, block in dropped]
-    sources = [*range(len(blocks)), *(number for number, _ in dropped)]
-    gone = {block.buffer for _, block in dropped}
-    made = (at for at in range(middle) if any(s.buffer in gone for s in program.compute_sets[at].writes))
-    return Recomputation(found, sources, frozenset(made))
+    return found + [replace(block, first=begins[block.first // each]) for block in dropped]
 
 
 def _kept_until_read_again(

@@ -29,7 +29,7 @@ def _before_the_model(change: Change, before: Assumptions) -> Iterator[str]:
     if then.available_memory_proportion != before.available_memory_proportion:
         given = f'{{"availableMemoryProportion": "{then.available_memory_proportion:g}"}}'
         options += [f"config.{library}.poplar_options = {given}" for library in LIBRARIES]
-    if then.recomputes and not before.recomputes:
+    if change.recomputes or change.ipus > 1:  # estimates of stages recompute
         options.append("config.allow_recompute = True")
     if ipus > 1:
         options.append(f"config.auto_select_ipus = {ipus}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import tensorflow as tf
@@ -192,7 +192,7 @@ class PipelinePlanning(Extension):
             steps,
             kind,
             recomputation_of(mode.name if recomputes else None, kind),
-            replace(configured_assumptions(), recomputes=False),
+            configured_assumptions(),
         )
         on = configured_target() if chip is None else target(chip) if isinstance(chip, str) else chip
         traced = _traced(self, training, batch)

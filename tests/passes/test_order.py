@@ -8,7 +8,7 @@ from engine.ir import Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.verifier import verify
 from engine.passes.liveness import peak_liveness
-from engine.passes.order import schedule
+from engine.passes.order import order_loops, schedule
 from tests.passes.random_modules import RandomModule
 
 
@@ -156,3 +156,29 @@ def test_long_chain_needs_no_recursion():
     for _ in range(5000):
         x = b.elementwise("negate", x)
     assert len(schedule(b.module()).entry.instructions) == 5001
+
+
+def test_gradients_of_a_loop_are_summed_before_the_next_are_made():
+    """All gradients first, then all sums: the body is reordered, and its draws keep their order."""
+    layers, shape = 6, (10, 10)
+    body = Builder("body")
+    state = body.parameter_of(TupleShape((Shape("s32", ()), *[Shape("f32", shape)] * (layers + 2))))
+    number, x, drawn, *sums = (body.get_tuple_element(state, k) for k in range(layers + 3))
+    draws = [body.instruction("rng", Shape("f32", shape), (), distribution="uniform") for _ in range(2)]
+    errors = [x]
+    for _ in range(layers):
+        errors.append(body.elementwise("tanh", errors[-1]))
+    added = [body.add(total, body.dot(e, e)) for total, e in zip(sums, errors[1:], strict=True)]
+    one = body.add(number, body.constant(1, "s32"))
+    made = body.build(body.tuple(one, x, body.subtract(draws[0], draws[1]), *added))
+    condition = Builder("condition")
+    count = condition.get_tuple_element(condition.parameter_of(state.shape), 0)
+    more = condition.build(condition.compare(count, condition.constant(3, "s32"), "LT"))
+    b = Builder()
+    initial = b.parameter_of(state.shape)
+    module = b.module(b.instruction("while", state.shape, (initial,), called=(made, more)))
+    after = order_loops(module)
+    verify(after)
+    (ordered,) = [i.called[0] for i in after.entry.instructions if i.opcode == "while"]
+    assert peak_liveness(ordered) <= 0.9 * peak_liveness(made)
+    assert [i.name for i in ordered.instructions if i.opcode == "rng"] == [each.name for each in draws]

@@ -52,12 +52,13 @@ def check_program(
     stored: Callable[[Assumptions], Assumptions] = lambda each: each,
     ipus: int = 1,
     source: Source = OutOfTileMemory.source,
+    recomputing: Callable[[], Program] | None = None,
 ) -> None:
     """Raises OutOfTileMemory for a program that the configured chip cannot hold, or warns of it.
 
     `stored` adds the data in streaming memory to the assumptions, `source` finds lines for the error. A replica with
     shards has the tiles of `ipus` chips, on which its arrays are spread evenly: what one shard alone needs is not
-    checked.
+    checked. `recomputing` compiles the program with recomputation of activations, as the error may propose.
 
     It warns after `allow_out_of_memory`, and where Poplar's option debug.allowOutOfMemory is set, in
     IPUConfig.compilation_poplar_options or in the JSON of the environment variable POPLAR_ENGINE_OPTIONS. Raises
@@ -68,7 +69,11 @@ def check_program(
     assumptions = stored(configured_assumptions())
     chip = configured_target()
     target = replace(chip, tiles=chip.tiles * ipus)
-    _allowing(lambda allowed: check_fit(program, target, assumptions, proposing=not allowed, source=source))
+
+    def check(allowed: bool) -> None:
+        check_fit(program, target, assumptions, proposing=not allowed, source=source, recomputing=recomputing)
+
+    _allowing(check)
 
 
 def check_estimate(estimate: Estimate, source: Source) -> None:

@@ -114,8 +114,6 @@ def estimator_of_stages(
     from engine.profile.pipeline_estimate import PipelineStep, pipeline_estimator
 
     streams, options = bool(made.pipelining.storage.offload_activations), made.pipelining.options
-    # The parts of a pipeline contain its recomputation already.
-    assumptions = replace(assumptions, recomputes=False)
     step = PipelineStep(made.module.name, made.source, made.schedule, constants, streams, options, labels)
     return pipeline_estimator(step, build, replicas, assumptions)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -107,11 +108,24 @@ def build_executable(
     return executable
 
 
-def build_program(module: Module, roles: list[str], constants: Mapping[int, np.ndarray]) -> EngineProgram:
-    """The compute sets of one step as a chip has them, with the compiler options of the present configuration."""
+def build_program(
+    module: Module, roles: list[str], constants: Mapping[int, np.ndarray], *, recomputing: bool = False
+) -> EngineProgram:
+    """The compute sets of one step as a chip has them, with the compiler options of the present configuration.
+
+    With `recomputing` activations are recomputed whatever the configuration says.
+    """
     from engine.compile import build_program
 
-    return build_program(module, roles, dict(constants), options=current_system().compiler_options)
+    options = current_system().compiler_options
+    options = replace(options, recompute=options.recompute or recomputing)
+    return build_program(module, roles, dict(constants), options=options)
+
+
+def _labelled(traced: TracedStep, *, recomputing: bool = False) -> EngineProgram:
+    program = build_program(traced.module, traced.roles, traced.constants, recomputing=recomputing)
+    _label_variables(program, traced)
+    return program
 
 
 def _label_variables(program: EngineProgram, traced: TracedStep) -> None:
@@ -126,16 +140,6 @@ def labels_by_number(traced: TracedStep) -> dict[int, Label]:
     numbers = (number for number, role in enumerate(traced.roles) if role == "variable")
     labels = zip(numbers, labels_of(traced.variables, traced.state), strict=True)
     return {number: label for number, label in labels if label is not None}
-
-
-def _one_replica(traced: TracedStep) -> EngineProgram:
-    """The engine's program of one replica of a step that was traced for several."""
-    from ipu._internal.compiler.replication import replicated
-
-    single = replicated(traced, 1)
-    program = build_program(single.module, single.roles, single.constants)
-    _label_variables(program, single)
-    return program
 
 
 _noticed_types: set[str] = set()
@@ -240,7 +244,9 @@ class TracedProgram:
         if traced.pipelines or certainly_fits(program):
             return
         plain = program if self._floating_point == IEEE else self._plain_program
-        check_program(self._of_one_replica(plain), self.with_storage, traced.ipus, self.source)
+        check_program(
+            self._of_one_replica(plain), self.with_storage, traced.ipus, self.source, self.recomputing_program
+        )
 
     def chip_program(self) -> EngineProgram:
         """The engine's program on one chip: that of one replica."""
@@ -252,17 +258,26 @@ class TracedProgram:
         interval = 1 if traced.state is None else traced.state.interval
         return with_storage(assumptions, traced.storage, traced.state_shards, interval)
 
-    def _of_one_replica(self, program: EngineProgram) -> EngineProgram:
+    def recomputing_program(self) -> EngineProgram:
+        """The engine's program on one chip if IPUConfig.allow_recompute were set."""
+        return _labelled(self._single or self._traced, recomputing=True)
+
+    @property
+    def _single(self) -> TracedStep | None:
+        """The step of one replica, if this one was traced for several."""
+        from ipu._internal.compiler.replication import replicated
+
         alone = self._traced.alone
         several = self._traced.replicas > 1 or self._traced.sequential > 1
-        return _one_replica(alone) if several and alone is not None else program
+        return replicated(alone, 1) if several and alone is not None else None
+
+    def _of_one_replica(self, program: EngineProgram) -> EngineProgram:
+        return program if self._single is None else _labelled(self._single)
 
     @cached_property
     def _plain_program(self) -> EngineProgram:
         """The program without the host code for rounding and floating-point exceptions."""
-        program = build_program(self._traced.module, self._traced.roles, self._traced.constants)
-        _label_variables(program, self._traced)
-        return program
+        return _labelled(self._traced)
 
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
         """Runs `steps` steps; returns the flat results of the last one, or of all with an axis [steps].

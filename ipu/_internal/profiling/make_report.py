@@ -128,7 +128,7 @@ def report_of_compiled(program: TracedProgram, name: str, feeding: Feeding | Non
     on_chip = estimator_of(program)
     found = on_chip(configured_target())
     alone = found.pipeline is None
-    helps = levers(program.engine_program, found) if alone and not found.fits else ()
+    helps = levers(program.chip_program(), found, program.recomputing_program) if alone and not found.fits else ()
     gradients = gradient_bytes(program.engine_program) if alone else 0
     return report_on(
         found,
