@@ -128,3 +128,22 @@ def test_stages_of_a_pipeline_name_their_variables(kit: Kit) -> None:
     assert names[f"{fullest}/kernel"] == names[f"{fullest}/bias"] == fullest
     assert sum(name.endswith(f" slot of {fullest}/kernel") for name in names) == 2
     assert f"sum of gradients of {fullest}/kernel" in names
+
+
+def test_slots_of_version_1_belong_to_weights_in_variable_scopes() -> None:
+    """An optimizer that is called in a scope calls the slot of net/w net/net/w/Momentum."""
+    v1 = tf.compat.v1
+
+    def net(x: tf.Tensor) -> tf.Tensor:
+        w = v1.get_variable("w", (4, 4), use_resource=True)
+        loss = tf.reduce_mean(tf.matmul(x, w) ** 2)
+        with tf.control_dependencies([v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)]):
+            return tf.identity(loss)
+
+    with tf.Graph().as_default(), v1.Session() as session:
+        with v1.variable_scope("net"), ipu.scopes.ipu_scope("/device:IPU:0"):
+            result = ipu.ipu_compiler.compile(net, [tf.ones((8, 4))])
+        session.run(v1.global_variables_initializer())
+        session.run(result)
+        found = {name: (t["category"], t["layer"]) for name, t in tensors_of(result).items()}
+    assert found == {"net/w": ("weights", "net"), "Momentum slot of net/w": ("optimizer state", "net")}

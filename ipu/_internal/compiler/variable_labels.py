@@ -54,7 +54,9 @@ def _label_of(variable: Any, weights: dict[str, Any], state: OptimizerState | No
         return None
     if path in weights:
         return Label(path, Role.WEIGHT)
-    owner, _, slot = path.rpartition("/")
-    if owner in weights and weights[owner] == getattr(variable, "shape", None):
-        return Label(slot, Role.SLOT, owner)
+    *parts, slot = path.split("/")
+    for begin in range(len(parts)):  # an optimizer in a variable scope puts the scope before the weight's own
+        owner = "/".join(parts[begin:])
+        if owner in weights and weights[owner] == getattr(variable, "shape", None):
+            return Label(slot, Role.SLOT, owner)
     return Label(path)
