@@ -118,7 +118,7 @@ def made(name: str) -> Any:
 def test_each_proposal_suffices(
     name: str, share: float, peak_of: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a chip with that share of the tiles that the model needs."""
+    """The chip has that share of the tiles that the model needs."""
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
     batch = MODELS[name][1]
     configure(64)

@@ -100,7 +100,7 @@ def test_options_are_whole_new_estimates() -> None:
 
 
 def test_offloading_saves_the_slots(deep: tuple[Estimate, dict[str, Lever]]) -> None:
-    """Only programs that accumulate gradients offload: the sums take what one slot for each weight saves."""
+    """The sums of gradients, which offloading needs, take what one slot for each weight saves."""
     found, helps = deep
     offloads = Assumptions(offloaded=frozenset({OPTIMIZER_STATE_VARIABLES}))
     again = estimate(deep_step(4096, 128, 8), SMALL, assumptions=offloads).memory.peak_fullest
