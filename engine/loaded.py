@@ -160,7 +160,7 @@ def read_file(path: str | Path) -> ExecutableFile | EncodedFile:
     `read_executable`.
     """
     if not has_compiler():
-        found = encoded_file.find(read_regular(path, current_limits().most_bytes), str(path))
+        found = encoded_file.find(read_regular(path, current_limits().most_file_bytes), str(path))
         if found is not None:
             return found
     from engine.files.executable_file import read_executable  # with all checks, takes as long to import as the rest

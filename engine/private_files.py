@@ -6,6 +6,7 @@ so files that others may have written (root excepted, who may do anything) are n
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Callable
@@ -14,6 +15,10 @@ from pathlib import Path
 from engine.errors import InvalidFile, ResourceLimit
 
 LEAST_READ = 1 << 16
+SHARE_OF_MEMORY = 4
+"""The largest file is this part of the machine's memory: what is made of a file needs memory beside it."""
+MOST_WITHOUT_SIZE = 1 << 26
+"""Most bytes of a file that has no size; some of /proc have as many bytes as there are addresses."""
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -43,13 +48,18 @@ def machine_memory() -> int:
     return 1 << 40
 
 
+def most_of_a_file() -> int:
+    """The usual limit of a file's bytes."""
+    return machine_memory() // SHARE_OF_MEMORY
+
+
 def read_regular(path: str | Path, most_bytes: int | None = None) -> bytes:
-    """The content of a regular file of at most `most_bytes`, by default the machine's memory.
+    """The content of a regular file of at most `most_bytes`, by default a quarter of the machine's memory.
 
     Raises OSError for a file that cannot be opened; InvalidFile for a pipe, a device, a folder or a larger file. Never
     waits for another process.
     """
-    return _read(path, machine_memory() if most_bytes is None else most_bytes, lambda status: None)
+    return _read(path, most_of_a_file() if most_bytes is None else most_bytes, lambda status: None)
 
 
 def read_private(path: Path) -> bytes:
@@ -64,7 +74,7 @@ def read_private(path: Path) -> bytes:
         if wrong is not None:
             raise PermissionError(f"{path}: {wrong}")
 
-    return _read(path, machine_memory(), check)
+    return _read(path, most_of_a_file(), check)
 
 
 def _read(path: str | Path, most_bytes: int, check: Callable[[os.stat_result], None]) -> bytes:
@@ -73,14 +83,14 @@ def _read(path: str | Path, most_bytes: int, check: Callable[[os.stat_result], N
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise InvalidFile(f"Expected {path} to be a regular file. Received: {_kind(status)}.")
+        _check_kind(path, status)
         check(status)
         file = os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)
         raise
     parts: list[bytes] = []
+    most_bytes = most_bytes if status.st_size else min(most_bytes, MOST_WITHOUT_SIZE)
     rest = most_bytes
     with file:
         # Files of /proc have no size.
@@ -92,6 +102,20 @@ def _read(path: str | Path, most_bytes: int, check: Callable[[os.stat_result], N
     if status.st_size > most_bytes or rest < 0:
         raise ResourceLimit(f"Expected at most {most_bytes} bytes in {path}. Received: a larger file.")
     return b"".join(parts)
+
+
+def check_regular(*paths: str | Path) -> None:
+    """Raises InvalidFile for a path of a pipe, a device or a folder, before another library waits for it or reads it
+    without end; OSError for one that cannot be looked at. Absent files are fine.
+    """
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            _check_kind(path, os.stat(path))
+
+
+def _check_kind(path: str | Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidFile(f"Expected {path} to be a regular file. Received: {_kind(status)}.")
 
 
 def _kind(status: os.stat_result) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from engine.errors import ConfigurationError, ResourceLimit
-from engine.private_files import machine_memory
+from engine.private_files import machine_memory, most_of_a_file
 
 PROGRAM_BYTES_PER_INSTRUCTION = 256
 """Bytes of a program's JSON for each instruction that it may have; those of ResNet50 take 160."""
@@ -29,7 +29,8 @@ class Limits:
     """Limits of a program from a file.
 
     `instructions` with calls inlined, `levels` of computations that call each other, `bytes` of the file and of the
-    compiled program's memory (the machine's memory if None), `seconds` of reading and compiling it.
+    compiled program's memory (a quarter of the machine's memory, and all of it, if None), `seconds` of reading and
+    compiling it.
     """
 
     instructions: int = 1 << 18
@@ -39,8 +40,13 @@ class Limits:
 
     @property
     def most_bytes(self) -> int:
-        """The limit of bytes."""
+        """The limit of a program's bytes in memory."""
         return machine_memory() if self.bytes is None else self.bytes
+
+    @property
+    def most_file_bytes(self) -> int:
+        """The limit of a file's bytes."""
+        return most_of_a_file() if self.bytes is None else self.bytes
 
     @property
     def program_bytes(self) -> int:
@@ -63,8 +69,8 @@ def limits(**given: float) -> Iterator[None]:
 
     Args:
         given: `instructions` with calls inlined (262,144 if not given), `levels` of computations that call each other
-            (64), `bytes` of the file and of the compiled program's memory (the machine's), `seconds` of reading and
-            compiling (300).
+            (64), `bytes` of the file and of the compiled program's memory (a quarter of the machine's, and all of
+            it), `seconds` of reading and compiling (300).
 
     Raises:
         ConfigurationError: another name, or a value that is not above 0.

@@ -94,7 +94,7 @@ def read_executable(path: str | Path) -> ExecutableFile:
 
 def read_program(path: str | Path) -> bytes:
     """The content of a file that may be a program. Raises OSError, InvalidFile and ResourceLimit."""
-    most = current_limits().most_bytes
+    most = current_limits().most_file_bytes
     try:
         return read_regular(path, most)
     except ResourceLimit as error:

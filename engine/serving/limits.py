@@ -7,6 +7,7 @@ import ipaddress
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 STARTS_AT_ONCE = 2
@@ -66,6 +67,44 @@ def network(client: tuple[str, int] | None) -> str:
     return str(ipaddress.IPv6Network((address, 64), strict=False).network_address)
 
 
+class Rounds:
+    """Rounds of the event loop, in each of which every client address has a few turns, `STARTS_AT_ONCE`."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[str] = Counter()
+        self._waiting: dict[str, deque[Callable[[], bool]]] = {}
+        self._is_scheduled = False
+
+    def takes(self, address: str) -> bool:
+        """Whether an address has a turn left in this round, which it then takes."""
+        self._schedule()
+        if self._taken[address] >= STARTS_AT_ONCE:
+            return False
+        self._taken[address] += 1
+        return True
+
+    def wait(self, address: str, function: Callable[[], bool]) -> None:
+        """Calls `function` in the next round that has a turn for the address; it returns whether it used it."""
+        self._waiting.setdefault(address, deque()).append(function)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        self._is_scheduled = False
+        self._taken.clear()
+        for address, waiting in list(self._waiting.items()):
+            while waiting and self._taken[address] < STARTS_AT_ONCE:
+                self._taken[address] += waiting.popleft()()
+            if not waiting:
+                del self._waiting[address]
+        if self._taken:
+            self._schedule()
+
+
 class RoundRobin:
     """An ASGI application that begins the requests of all client addresses in rounds, a few of each address in each.
 
@@ -74,36 +113,21 @@ class RoundRobin:
     """
 
     def __init__(self, application: Callable[[Any, Any, Any], Awaitable[None]]) -> None:
-        self._application = application
-        self._begun: Counter[str] = Counter()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._application, self._rounds = application, Rounds()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Calls the application in a round that has space for a request of this address."""
         if scope["type"] == "http":
-            await self._wait_for_start(network(scope.get("client")))
+            address = network(scope.get("client"))
+            if not self._rounds.takes(address):
+                start = asyncio.get_running_loop().create_future()
+                self._rounds.wait(address, partial(_begins, start))
+                await start
         await self._application(scope, receive, send)
 
-    async def _wait_for_start(self, address: str) -> None:
-        loop = asyncio.get_running_loop()
-        if not self._begun:
-            loop.call_soon(self._next_round)
-        if self._begun[address] < STARTS_AT_ONCE:
-            self._begun[address] += 1
-            return
-        start = loop.create_future()
-        self._waiting.setdefault(address, deque()).append(start)
-        await start
 
-    def _next_round(self) -> None:
-        self._begun.clear()
-        for address, waiting in list(self._waiting.items()):
-            while waiting and self._begun[address] < STARTS_AT_ONCE:
-                start = waiting.popleft()
-                if not start.cancelled():
-                    start.set_result(None)
-                    self._begun[address] += 1
-            if not waiting:
-                del self._waiting[address]
-        if self._begun:
-            asyncio.get_running_loop().call_soon(self._next_round)
+def _begins(start: asyncio.Future[None]) -> bool:
+    if start.cancelled():
+        return False
+    start.set_result(None)
+    return True

@@ -24,7 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from engine.errors import ConfigurationError
 from engine.serving.application import Application
-from engine.serving.limits import RoundRobin, network
+from engine.serving.limits import RoundRobin, Rounds, network
 
 logger = logging.getLogger("ipu.serving")
 HEADER_TIMEOUT = 10.0
@@ -52,6 +52,9 @@ ACCEPTED_AT_ONCE = 8
 CLOSED_SHARE = 64
 """The share of all connections that a new one closes if an address has over a quarter of them: floods delay nobody."""
 
+EVENTS_AT_ONCE = 16
+"""Parts of requests (heads, pieces of bodies, ends) that a connection parses before others have their turn."""
+
 OTHER_FILES = 256
 """Open files of a server besides its connections."""
 
@@ -69,12 +72,15 @@ class Connection(H11Protocol):
     """One client's connection. Each of its requests has a deadline, as has the reading of each answer.
 
     If there are more connections than `most`, the address with the most connections loses some: those whose client has
-    sent no whole request for longest. A client that opens many connections locks no other client out.
+    sent no whole request for longest. A client that opens many connections locks no other client out. A client that
+    sends bodies in tiny chunks does not, either: they are parsed in rounds of all addresses.
     """
 
-    def __init__(self, most: int, *arguments: Any, **named: Any) -> None:
+    def __init__(self, most: int, rounds: Rounds, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.most = most
+        self.most, self._rounds = most, rounds
+        self._next_event, self._events_left, self._has_more = self.conn.next_event, 0, False
+        self.conn.next_event = self._one_of_few_events  # type: ignore[method-assign]
         self._deadline: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
         self.address = ""
@@ -111,6 +117,10 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Starts a deadline at a request's first byte, and ends it where its head is complete."""
+        if self._has_more:  # uvicorn has resumed the reading
+            self.conn.receive_data(data)
+            self.transport.pause_reading()
+            return
         super().data_received(data)
         if not self.is_idle:
             if self._deadline is not None:
@@ -118,6 +128,30 @@ class Connection(H11Protocol):
                 self._deadline = None
         elif self._deadline is None:
             self._deadline = self.loop.call_later(HEADER_TIMEOUT, self.close)
+
+    def handle_events(self) -> None:
+        """Parses a few parts of what has arrived; the others when it is the turn of this client again."""
+        self._events_left = EVENTS_AT_ONCE
+        super().handle_events()
+
+    def _one_of_few_events(self) -> Any:
+        if self._events_left:
+            self._events_left -= 1
+            return self._next_event()
+        if not self._has_more:
+            self._has_more = True
+            self.transport.pause_reading()
+            self._rounds.wait(self.address, self._parse_more)
+        return h11.NEED_DATA
+
+    def _parse_more(self) -> bool:
+        self._has_more = False
+        if self.transport.is_closing():
+            return False
+        self.handle_events()
+        if not (self._has_more or self.flow.read_paused or self.transport.is_closing()):
+            self.transport.resume_reading()
+        return True
 
     def on_response_complete(self) -> None:
         """Starts the deadline of the answer, where the client has not read it yet."""
@@ -292,9 +326,10 @@ def server(
     ConfigurationError for a certificate that cannot be used.
     """
     _allow_files(most_connections + OTHER_FILES)
+    rounds = Rounds()
     config = uvicorn.Config(
         RoundRobin(application.asgi),
-        http=cast(Any, partial(Connection, most_connections)),
+        http=cast(Any, partial(Connection, most_connections, rounds)),
         loop="asyncio",
         lifespan="on",
         log_config=None,
@@ -319,7 +354,7 @@ def server(
             f"{certificate.chain if certificate else None}: {error}."
         ) from error
     if config.ssl is not None:
-        config.http_protocol_class = cast(Any, partial(_with_tls, config.ssl, most_connections))
+        config.http_protocol_class = cast(Any, partial(_with_tls, config.ssl, most_connections, rounds))
         config.ssl = None  # or asyncio makes the handshakes
     return _Server(config)
 

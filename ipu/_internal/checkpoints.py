@@ -9,8 +9,11 @@ import tensorflow as tf
 from tensorflow.python.checkpoint import checkpoint_management
 
 from engine.errors import InvalidFile
+from engine.private_files import check_regular, read_regular
+from engine.whole_files import STATE
 
 logger = logging.getLogger("ipu")
+MOST_STATE_BYTES = 1 << 24
 FAULTS = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
 """Errors that reading a damaged checkpoint raises."""
 
@@ -26,13 +29,31 @@ def fault_of(checkpoint: str) -> str | None:
     return None
 
 
+def check_files(folder: str | Path) -> None:
+    """Raises InvalidFile for pipes and devices among a folder's checkpoints, which TensorFlow would read without end,
+    and for a state file that is no text; ResourceLimit for a large one.
+    """
+    state = Path(folder, STATE)
+    check_regular(state, *(path for pattern in ("*.index", "*.data-*") for path in Path(folder).glob(pattern)))
+    try:
+        read_regular(state, MOST_STATE_BYTES).decode()
+    except FileNotFoundError:
+        pass
+    except UnicodeDecodeError as error:
+        raise InvalidFile(
+            f"Expected TensorFlow's list of checkpoints in {state}. Received: a damaged file: {error}. Delete it to "
+            "train from the beginning."
+        ) from error
+
+
 def mend(folder: str) -> None:
     """Makes the newest whole checkpoint of a folder the latest, with a warning that names each damaged one after it.
 
     A folder without a file `checkpoint` stays as it is: nothing is restored from it. Raises InvalidFile, a ValueError,
     if all checkpoints are damaged.
     """
-    state, latest = Path(folder, "checkpoint"), tf.train.latest_checkpoint(folder)
+    check_files(folder)
+    state, latest = Path(folder, STATE), tf.train.latest_checkpoint(folder)
     if not state.exists() or latest is not None and fault_of(latest) is None:
         return
     by_step = sorted(Path(folder).glob("*.index"), key=_step_and_time, reverse=True)

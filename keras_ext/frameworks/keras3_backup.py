@@ -20,6 +20,7 @@ from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR, global_seed_g
 from keras.src.utils import file_utils
 
 from engine.errors import InvalidFile
+from engine.private_files import check_regular
 from engine.whole_files import make_folder, put, remove, write_whole
 from keras_ext.frameworks.common import serves
 from keras_ext.processes import check_backup, writes_files
@@ -114,6 +115,7 @@ def _on_train_begin(original: Original, callback: BackupAndRestore, logs: Logs =
         original(callback, logs)
         return
     weights, former = Path(callback._weights_path), Path(callback._prev_weights_path)
+    check_regular(weights, former, callback._training_metadata_path, callback._prev_training_metadata_path)
     try:
         callback._load_model()
     except (OSError, ValueError, KeyError) as error:

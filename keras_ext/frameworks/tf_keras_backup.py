@@ -38,6 +38,9 @@ def install() -> None:
 def _begin(on_train_begin: Original, callback: BackupAndRestore, logs: Logs = None) -> None:
     """Adds IPUStrategyV1 to the callback's list of supported strategies."""
     callback._supported_strategies = (*callback._supported_strategies, IPUStrategyV1)
+    if serves(callback.model._distribution_strategy):
+        for folder in Path(callback.backup_dir).glob("*/"):
+            checkpoints.check_files(folder)
     on_train_begin(callback, logs)
 
 
@@ -85,6 +88,6 @@ def _restore(original: Original, state: WorkerTrainingState) -> None:
         try:
             with np.load(io.BytesIO(read_regular(kept))) as file:
                 states = dict(file)
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise InvalidFile(f"Expected random states in {kept}. Received: a damaged file: {error}.") from error
         restore_random_states(states, [])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import engine
-from engine import aot, loaded, resource_limits
+from engine import aot, loaded, private_files, resource_limits
 from engine.errors import ConfigurationError, InvalidFile, ResourceLimit
 from engine.files import executable_file
 from engine.ir.builder import Builder
@@ -55,6 +55,21 @@ def test_what_is_above_a_limit_is_refused_by_its_name(given: dict[str, float], w
         engine.load(path)
     with engine.limits(**given), pytest.raises(ResourceLimit, match=words):
         aot.compile_ahead(path, path.with_suffix(".objects"))
+
+
+def test_files_larger_than_a_share_of_memory_are_not_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Holes cost no disk, and some files of /proc have as many bytes as there are addresses."""
+    monkeypatch.setattr(private_files, "machine_memory", lambda: 1 << 24)
+    with path.open("r+b") as file:
+        file.truncate((1 << 22) + 1)
+    with pytest.raises(ResourceLimit, match=r"at most 4194304 bytes in .*a.poplar_exec.*limits.bytes=...."):
+        engine.load(path)
+    with engine.limits(bytes=1 << 23), pytest.raises(InvalidFile, match="Received: 4194305"):
+        engine.load(path)
+    monkeypatch.undo()
+    if (pages := Path("/proc/self/pagemap")).exists():
+        with pytest.raises(ResourceLimit, match="/proc/self/pagemap"):
+            private_files.read_regular(pages)
 
 
 def test_limits_are_raised_and_lowered_one_by_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.errors import InvalidFile
+from engine.errors import InvalidFile, ResourceLimit
 from tests.fault_points import ERRORS, fails_at, fault_points, left_by_kills
 from tests.keras.helpers import Kit, data, keras3_only, tf_keras_only
 
@@ -173,6 +174,46 @@ def test_the_deletion_of_a_backup_is_whole(kit: Kit, tmp_path: Path) -> None:
     whole = [(bool([*each.glob(f"backup/{weights}")]), bool([*each.glob(f"backup/{part}")])) for each in kept]
     at = max(number for number, pair in enumerate(whole) if all(pair))
     assert len(kept) - 3 <= at < len(kept) - 1 and not any(any(pair) for pair in whole[at + 1 :])
+
+
+PARTS = {
+    "keras": ["latest.weights.h5", "training_metadata.json"],
+    "tf_keras": ["chief/checkpoint", "chief/ckpt-1.index", "chief/ckpt-1.data-00000-of-00001"],
+}
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a device"])
+@pytest.mark.parametrize("number", range(3))
+def test_pipes_and_devices_in_a_backup_are_named(kind: str, number: int, kit: Kit, tmp_path: Path) -> None:
+    """A resumed fit neither waits for the writer of a pipe nor reads a device without end."""
+    parts = PARTS["keras" if kit.is_keras3 else "tf_keras"]
+    if number >= len(parts):
+        pytest.skip("Keras' backup has two files")
+    path = tmp_path / parts[number]
+    for part in parts:
+        (tmp_path / part).parent.mkdir(exist_ok=True)
+        (tmp_path / part).write_bytes(b"")
+    path.unlink()
+    if kind == "a pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(InvalidFile, match=f"{path} .* Received: {kind}"):
+        backed_up(kit, tmp_path, 1)
+
+
+@tf_keras_only
+@pytest.mark.parametrize("kind", ["too large", "no text"])
+def test_a_state_file_that_is_none_is_named(kind: str, kit: Kit, tmp_path: Path) -> None:
+    """TensorFlow ends in a segmentation fault for a large one."""
+    path = tmp_path / "chief" / "checkpoint"
+    path.parent.mkdir()
+    path.write_bytes(b"\xe0" * 10)
+    if kind == "too large":
+        with path.open("r+b") as file:
+            file.truncate(1 << 40)
+    with pytest.raises((InvalidFile, ResourceLimit), match=f"{path}"):
+        backed_up(kit, tmp_path, 1)
 
 
 @keras3_only

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from engine.serving import server
 from engine.serving.__main__ import main
 from engine.serving.application import Application
 from engine.serving.errors import RequestError
-from engine.serving.limits import STARTS_AT_ONCE, RoundRobin, Shares, network
+from engine.serving.limits import STARTS_AT_ONCE, RoundRobin, Rounds, Shares, network
 from engine.serving.manifest import Manifest, TensorManifest
 from engine.serving.parser import ParserProcess
 from engine.serving.rest import parse_request
@@ -155,13 +159,51 @@ def test_requests_begin_in_rounds_of_all_addresses() -> None:
         await asyncio.sleep(0)
         calls[50].cancel()
         await asyncio.wait(calls)
-        assert not rounds._waiting
+        assert not rounds._rounds._waiting
         await rounds({"type": "http", "client": None}, None, None)
 
     asyncio.run(requests())
     assert begun.count("10.0.0.1") == 98 and len(begun) == 103 and begun[-1] == ""
     assert {"10.0.0.2", "10.0.0.3"} <= {*begun[: 2 * STARTS_AT_ONCE + 1]}
     assert "10.0.0.2" not in begun[4 * STARTS_AT_ONCE + 2 :]
+
+
+def test_tiny_chunks_are_parsed_in_rounds_of_all_addresses() -> None:
+    """A connection with thousands of chunks parses a few of them, then others have their turn; none is lost."""
+    count, bodies, events = 5000, [], []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message["body"], message["more_body"]
+        bodies.append(body)
+
+    async def parse() -> list[mock.Mock]:
+        config, rounds, transports = uvicorn.Config(application, lifespan="off", log_config=None), Rounds(), []
+        config.load()
+        for address in ("10.0.0.1", "10.0.0.2"):
+            transport = mock.Mock()
+            transport.get_extra_info = {"peername": (address, 1)}.get
+            transport.is_closing.return_value, transport.get_write_buffer_size.return_value = False, 0
+            connection = server.Connection(9, rounds, config, ServerState(), {})
+            parsed = connection._next_event
+            connection._next_event = lambda a=address, parsed=parsed: (events.append(a), parsed())[1]
+            connection.connection_made(transport)
+            connection.data_received(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * (count // 2))
+            assert len(events) <= 2 * server.EVENTS_AT_ONCE and transport.pause_reading.called
+            connection.data_received(b"1\r\nx\r\n" * (count // 2) + b"0\r\n\r\n")
+            transports.append(transport)
+        while len(bodies) < 2:
+            await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        return transports
+
+    transports = asyncio.run(parse())
+    assert bodies == [b"x" * count] * 2 and len(events) > 2 * count
+    assert max(len(list(run)) for _, run in itertools.groupby(events)) <= 2 * server.EVENTS_AT_ONCE
+    assert all(each.resume_reading.called for each in transports)
 
 
 @pytest.mark.parametrize(("proxies", "client"), [((), "127.0.0.1"), (("127.0.0.1",), "10.9.8.7")])
