@@ -92,8 +92,9 @@ def outside_of_devices() -> Iterator[None]:
     eager = module.context() if module else None
     before = (eager.device_name, eager._thread_local_data.device_spec) if eager else None
     yield
-    if eager and before:
-        eager._set_device(*before)
+    if eager and before and eager.device_name != before[0]:
+        left, _ = eager.device_name, eager._set_device(*before)
+        pytest.fail(f"Expected the device scope of the test's beginning, {before[0]!r}. Received: {left!r}")
 
 
 @pytest.fixture(autouse=True)

@@ -128,7 +128,7 @@ FAULTS = (
     ),
     Fault(
         error=r"Graph execution error|in user code",
-        instead=r"Input 0 of layer \S+ is incompatible with the layer",
+        instead=r"Input 0 of layer \S+ is incompatible with the layer|Exception encountered when calling layer",
         reason="an input of a wrong shape is refused before the step",
         page="accelerate.md",
     ),
