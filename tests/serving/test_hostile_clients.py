@@ -110,6 +110,11 @@ def test_each_is_answered_with_an_error_in_json(kind: str, port: int) -> None:
     np.testing.assert_allclose(scores, expected(classifier(8), X)["scores"], rtol=1e-5)
 
 
+def test_long_names_are_not_sent_back(port: int) -> None:
+    status, _, answer = posted(port, "/v1/models/m:predict", b'{"inputs": {"%s": 1}}' % (b"k" * 1_000_000), {})
+    assert status == 400 and len(answer) < 3000 and "Expected" in json.loads(answer)["error"]
+
+
 @pytest.mark.explore
 def test_honest_clients_are_answered_beside_hostile_ones() -> None:
     with load.served() as (port, file):
