@@ -11,7 +11,7 @@ from engine.profile.mapping import Placer
 from engine.profile.names import ACCUMULATOR
 from engine.profile.program_estimate import Estimate
 from engine.profile.recomputation import backward_begin
-from engine.program.program import Buffer, Program
+from engine.program.program import Buffer, Program, Role
 
 IN_FLIGHT = 2
 """Number of micro-batches that wait between a stage and the next one in a grouped schedule."""
@@ -42,14 +42,22 @@ def split(program: Program, found: Estimate, ipus: int, recomputing: list[LiveRa
 
 
 def most_stages(program: Program) -> int:
-    """Number of layers with variables in the forward pass: each stage of a pipeline has at least one."""
+    """Number of layers with weights in the forward pass: each stage of a pipeline has at least one."""
     middle = backward_begin(program) or len(program.compute_sets)
     layers = {
-        layer_of(compute_set.op_name)
+        _layer_with(span.buffer, compute_set.op_name)
         for compute_set in program.compute_sets[:middle]
-        if any(span.buffer.kind == "variable" for span in compute_set.reads)
+        for span in compute_set.reads
+        if span.buffer.kind == "variable"
     }
     return len(layers - {""})
+
+
+def _layer_with(buffer: Buffer, op_name: str) -> str:
+    """The layer of a weight, or else of the operation that reads a variable; "" for counters, metrics and slots."""
+    if buffer.label is None or buffer.label.role is None:
+        return layer_of(op_name)
+    return buffer.label.path.rpartition("/")[0] if buffer.label.role is Role.WEIGHT else ""
 
 
 def _stages(program: Program, found: Estimate, ipus: int) -> np.ndarray:

@@ -145,6 +145,15 @@ def test_each_proposal_suffices(
         keras.mixed_precision.set_global_policy("float32")
 
 
+def test_a_pipeline_has_no_more_stages_than_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Optimizers and losses read counters and metrics in the forward pass, but are no layers."""
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
+    configure(4)
+    with pytest.raises(OutOfTileMemory) as raised:
+        made("shallow").fit(np.zeros((64, 512), np.float32), np.zeros(64), verbose=0)
+    assert not [each.what for each in raised.value.levers if "over 4 IPUs" in each.what]
+
+
 def fit_of(how: tuple[str, ...], batch: int) -> str:
     """The user's own line, if the proposal has none that fits the model."""
     return "" if any("fit(" in line for line in how) else f"model.fit(x, y, batch_size={batch}, verbose=0)"
