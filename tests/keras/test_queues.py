@@ -95,7 +95,7 @@ def test_arrays_are_ready(kit: Kit) -> None:
     model = kit.ipu_model(steps_per_execution=STEPS)
 
     def is_ready() -> bool:
-        model.fit(np.tile(X, (16, 1)), np.tile(Y, 16), batch_size=8, verbose=0)
+        model.fit(np.tile(X, (16, 1)), np.tile(Y, 16), batch_size=8, shuffle=False, verbose=0)
         return queue_report(model).executions == EXECUTIONS and queue_report(model).infeed_waits == 0
 
     assert wait_for(is_ready)

@@ -167,9 +167,9 @@ def test_an_enqueue_in_a_branch_of_replicas_is_refused_and_the_model_stays_usabl
         model = kit.keras.Sequential([kit.keras.layers.Input((FEATURES,)), Sometimes(), kit.keras.layers.Dense(OUT)])
         model.compile("sgd", "mse")
     with pytest.raises(ValueError, match="2 replicas.*inside a loop or a branch"):
-        model.fit(x, y, batch_size=BATCH, verbose=0)
+        model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
     configure(1)
-    model.fit(x, y, batch_size=BATCH, verbose=0)
+    model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
     positive = sum(float(x[start : start + BATCH].sum()) > 0 for start in range(0, len(x), BATCH))
     assert queue.dequeue().shape == (positive, BATCH, FEATURES)
 

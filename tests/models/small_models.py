@@ -23,7 +23,7 @@ class Example:
     build: Callable[[], keras.Model]
     data: Callable[[np.random.Generator, int], Arrays]
     random: bool = False
-    """Whether training draws random numbers, so that the reference is `jit_compile=True`."""
+    """Whether training draws random numbers, other ones for rows in another order."""
 
 
 class Positions(layers.Layer):

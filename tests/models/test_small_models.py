@@ -1,8 +1,7 @@
 """Small models of every kind train for ten steps on the engine, and stay near TensorFlow.
 
 Weights, losses and predictions may be three times as far from TensorFlow's as these are from TensorFlow's own on
-batches whose rows are permuted, or 1e-4. Models that draw random numbers are compared with `jit_compile=True`, which
-draws the same ones, to 1e-4.
+batches whose rows are permuted, or 1e-4. Models that draw random numbers are compared to 1e-4.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ STEPS, BATCH, FLOOR, FACTOR = 10, 8, 1e-4, 3.0
 class Trainee:
     """A compiled model that can start again from the same state, without compiling again."""
 
-    def __init__(self, example: Example, jit_compile: bool = False) -> None:
+    def __init__(self, example: Example) -> None:
         keras.utils.set_random_seed(3)
         self.example, self.model = example, example.build()
-        self.model.jit_compile = jit_compile
         self.model.optimizer.build(self.model.trainable_variables)
         self.variables = [*self.model.variables, *self.model.optimizer.variables]
         self.fresh = [variable.numpy() for variable in self.variables]
@@ -61,7 +59,7 @@ def permuted_batches() -> np.ndarray:
 )
 def test_ten_steps_end_where_tensorflow_ends(name: str) -> None:
     example = EXAMPLES[name]
-    reference = Trainee(example, jit_compile=example.random)
+    reference = Trainee(example)
     expected, expected_results = reference.train(IN_ORDER)
     allowed = allowed_results = FLOOR
     if not example.random:
