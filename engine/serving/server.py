@@ -80,6 +80,7 @@ class Connection(H11Protocol):
         super().__init__(*arguments, **named)
         self.most, self._rounds = most, rounds
         self._next_event, self._events_left, self._has_more = self.conn.next_event, 0, False
+        # uvicorn makes the connection itself, and asks it for events in a loop of its own.
         self.conn.next_event = self._one_of_few_events  # type: ignore[method-assign]
         self._deadline: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None

@@ -272,7 +272,8 @@ class TracedProgram:
         return replicated(alone, 1) if several and alone is not None else None
 
     def _of_one_replica(self, program: EngineProgram) -> EngineProgram:
-        return program if self._single is None else _labelled(self._single)
+        single = self._single
+        return program if single is None else _labelled(single)
 
     @cached_property
     def _plain_program(self) -> EngineProgram:

@@ -18,6 +18,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tensorflow.python.eager import context
 from tensorflow.python.ops import gen_stateless_random_ops_v2 as stateless
 
+from engine.ops.random import HALF, PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS, WORD
 from ipu._internal.thread_values import ThreadValue
 
 MANTISSA_BITS = {tf.bfloat16: 7, tf.float16: 10, tf.float32: 23, tf.float64: 52}
@@ -31,10 +32,6 @@ COUNTERS = 64
 """The counters that the kernel reserves for each number that it may draw again."""
 CANDIDATES = 16
 """Normal numbers drawn for each group of at most four: once in 1e14 groups fewer than four are within the bound."""
-MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
-ROUNDS = 10
-WORD = 0xFFFFFFFF
 KEYS = "StatelessRandomGetKeyCounter"
 SCRAMBLING_KEY = 0x02461E293EC8F720
 """Philox's key for the key and the counter that seeds give."""
@@ -185,13 +182,13 @@ def _philox(key: tf.Tensor, counter: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor
     high = counter[1] + tf.cast(low < offsets, tf.uint64)
     x0, x1, x2, x3 = *_halves(low), *_halves(high)
     key0, key1 = _halves(key)
-    for _ in range(ROUNDS):
-        (low0, high0), (low2, high2) = _halves(MULTIPLIERS[0] * x0), _halves(MULTIPLIERS[1] * x2)
+    for _ in range(PHILOX_ROUNDS):
+        (low0, high0), (low2, high2) = _halves(x0 * PHILOX_MULTIPLIERS[0]), _halves(x2 * PHILOX_MULTIPLIERS[1])
         x0, x1, x2, x3 = high2 ^ x1 ^ key0, low2, high0 ^ x3 ^ key1, low0
-        key0, key1 = (key0 + KEY_STEPS[0]) & WORD, (key1 + KEY_STEPS[1]) & WORD
+        key0, key1 = (key0 + PHILOX_KEY_STEPS[0]) & WORD, (key1 + PHILOX_KEY_STEPS[1]) & WORD
     return tf.cast(tf.stack([x0, x1, x2, x3], axis=-1), tf.uint32)
 
 
 def _halves(words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The low and the high 32 bits, as uint64."""
-    return words & WORD, tf.bitwise.right_shift(words, tf.constant(32, tf.uint64))
+    return words & WORD, tf.bitwise.right_shift(words, HALF)
