@@ -250,8 +250,8 @@ def _output_stores(element_type: str, tile: int) -> Inner:
                 exists = first + i < word(parameters, Tiles.ROWS_C)
                 store_i64(table + 8 * ROW_WORDS * i, c + i * word(parameters, Tiles.ROW_C) if exists else c)
                 store_i64(table + 8 * ROW_WORDS * i + 8, word(parameters, Tiles.COLUMN_C))
-            columns = word(parameters, Tiles.COLUMNS_C)
-            transform_products(table, tile_outputs * column, columns, run, source, pitch, size, outputs)
+            columns, ahead = word(parameters, Tiles.COLUMNS_C), tile_outputs * word(parameters, Tiles.ROW_C)
+            transform_products(table, tile_outputs * column, columns, run, source, pitch, size, ahead, outputs)
             source += run * pitch
             count -= run
             row, column = row + 1, 0

@@ -21,6 +21,7 @@ from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
 LANES = lanes()
+LINE = 64  # bytes of a cache line
 Rows = list[tuple[ir.Value, ir.Value]]
 """The address and the stride of each row."""
 
@@ -65,17 +66,26 @@ def writing_runs(transform: BlockTransform, element_type: str = "f32") -> Inner:
 
     @inner
     def transform_run(
-        rows: int, column: int, columns: int, tiles: int, source: int, tile: int, position: int, features: int
+        rows: int,
+        column: int,
+        columns: int,
+        tiles: int,
+        source: int,
+        tile: int,
+        position: int,
+        ahead: int,
+        features: int,
     ) -> None:
         """Reads position p of tile i at source + i * tile + p * position; writes no columns from `columns` on.
 
-        Results are stored from the last to the first, so where rows share an address, the first of them remains.
+        Results are stored from the last to the first, so where rows share an address, the first of them remains. The
+        memory `ahead` bytes after a tile is prefetched for writing.
         """
         vectors = features // LANES
         if vectors > 0:
-            whole(rows, column, columns, tiles, source, tile, 0, position, 0, 0, vectors)
+            whole(rows, column, columns, tiles, source, tile, 0, position, ahead, 0, vectors)
         if features % LANES != 0:
-            rest(rows, column, columns, tiles, source, tile, 0, position, 0, vectors, features % LANES)
+            rest(rows, column, columns, tiles, source, tile, 0, position, ahead, vectors, features % LANES)
 
     return transform_run
 
@@ -170,7 +180,7 @@ def _writing(
 ) -> None:
     """Transforms tile by tile: the products of a tile are contiguous."""
     transform, element_type = transformed
-    table, first, columns, tiles, source, tile, _, position, _ = arguments
+    table, first, columns, tiles, source, tile, _, position, ahead = arguments
     rows = _rows(builder, table, first, transform.results)
     run = EmittedLoop(builder, "tiles", I64(0), tiles, I64(1), [first, source, *(address for address, _ in rows)])
     at, read, *starts = run.carried
@@ -181,6 +191,13 @@ def _writing(
             exists = builder.icmp_signed("<", builder.add(at, I64(number)), columns)
             column = builder.add(start, builder.mul(stride, I64(number)))
             targets.append(builder.select(exists, column, start))
+    # Without this, stores wait for memory: a third of a convolution of 16 features whose images are in no cache.
+    lines = EmittedLoop(builder, "lines", *span, I64(LINE * 4 // vector.BYTES[element_type]))
+    written = builder.add(ahead, offset_in(builder, lines.at, element_type))
+    for target in targets:
+        later = builder.inttoptr(builder.add(target, written), POINTER)
+        call(builder, "prefetch.p0", VOID, later, I32(1), I32(3), I32(1))
+    lines.close()
     vectors = EmittedLoop(builder, "vectors", *span, I64(4 * LANES))
     block = []
     for number in range(transform.size**2):
