@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,17 +17,23 @@ class Pipeline:
     """LLVM's passes at an optimisation level, with or without loop vectorisation and unrolling.
 
     Instruction selection uses `level`, too. With `is_simple` the passes of level 1 run; with `only_combines` only the
-    pass that combines instructions runs.
+    pass that combines instructions runs. Without `reduces_strength` addresses are computed where they are used.
     """
 
     level: int
     loops: bool
     only_combines: bool = False
     is_simple: bool = False
+    reduces_strength: bool = True
 
 
-WRITTEN_IN_VECTORS = Pipeline(level=2, loops=False)
-"""Pipeline for IR whose loops are vectorised by hand: the vectorisers would only cost compile time."""
+_emitting = threading.Lock()  # LLVM's options are those of the process
+
+WRITTEN_IN_VECTORS = Pipeline(level=2, loops=False, reduces_strength=False)
+"""Pipeline for IR whose loops are vectorised by hand: the vectorisers would only cost compile time.
+
+Strength reduction makes a variable of each of the many addresses of a tile, more than there are registers.
+"""
 WRITTEN_NESTS = Pipeline(level=2, loops=False, is_simple=True)
 """Pipeline for IR of one function with nothing to share: nests of four models had the same code as with level 2."""
 WRITTEN_OUT = Pipeline(level=2, loops=False, only_combines=True)
@@ -70,7 +77,14 @@ def optimise(module: Any, pipeline: Pipeline) -> None:
 
 def object_of(module: Any, pipeline: Pipeline) -> bytes:
     """The object code of a module that `optimise` has processed."""
-    return bytes(_target_machine(pipeline.level).emit_object(module))
+    with _emitting:
+        if not pipeline.reduces_strength:
+            binding.set_option("", "-disable-lsr=true")
+        try:
+            return bytes(_target_machine(pipeline.level).emit_object(module))
+        finally:
+            if not pipeline.reduces_strength:
+                binding.set_option("", "-disable-lsr=false")
 
 
 def compile_text(text: str, pipeline: Pipeline = WRITTEN_IN_VECTORS) -> bytes:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from engine.codelets.convolutions.cook_toom import ROW_WORDS
-from engine.codelets.convolutions.winograd_transforms import BlockTransform, Vectors, both_ways, offset_in
+from engine.codelets.convolutions.winograd_transforms import Along, BlockTransform, Vectors, both_ways, offset_in
 from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
 from engine.codelets.language.lazy import types
@@ -141,34 +141,54 @@ def _reading(
     span: tuple[ir.Value, ir.Value],
     *arguments: ir.Value,
 ) -> None:
-    """Transforms vector by vector, along the run: columns that tiles share are loaded and transformed once."""
+    """Transforms vector by vector, along the run, in each group of rows: columns that tiles share are loaded once."""
     transform, element_type = transformed
-    table, column, columns, tiles, target, tile, vector_pitch, position, ahead = arguments
+    table, column, _, _, target, _, vector_pitch, *_ = arguments
     rows = _rows(builder, table, column, transform.size)
-    kept = max(0, transform.size - transform.tile)
     vectors = EmittedLoop(builder, "vectors", *span, I64(4 * LANES), [target])
     first_byte = offset_in(builder, vectors.at, element_type)
-    starts = [builder.add(address, first_byte) for address, _ in rows]
+    begin = [(builder.add(address, first_byte), stride) for address, stride in rows]
+    for group in transform.groups or ((tuple(range(transform.results)), transform.along),):
+        _read_run(builder, transformed, group, begin, vectors.carried[0], mask, *arguments)
+    vectors.close([builder.add(vectors.carried[0], vector_pitch)])
+
+
+def _read_run(
+    builder: ir.IRBuilder,
+    transformed: tuple[BlockTransform, str],
+    group: tuple[tuple[int, ...], Along],
+    rows: Rows,
+    target: ir.Value,
+    mask: ir.Value | None,
+    *arguments: ir.Value,
+) -> None:
+    """Transforms one vector of features of all tiles of a run, to a group of rows."""
+    transform, element_type = transformed
+    _, column, columns, tiles, _, tile, _, position, ahead = arguments
+    (results, along), kept, strides = group, max(0, transform.size - transform.tile), [stride for _, stride in rows]
+    starts = [address for address, _ in rows]
     known: list[ir.Value] = []
     for number in range(kept):
-        known += _column(builder, transformed, starts, builder.add(column, I64(number)), columns, mask)
-        starts = [builder.add(start, stride) for start, (_, stride) in zip(starts, rows, strict=True)]
-    first = [builder.add(column, I64(kept)), vectors.carried[0], *starts, *known]
+        loaded = _column(builder, starts, builder.add(column, I64(number)), columns, mask, element_type)
+        known += along(builder, loaded)
+        starts = [builder.add(start, stride) for start, stride in zip(starts, strides, strict=True)]
+    first = [builder.add(column, I64(kept)), target, *starts, *known]
     run = EmittedLoop(builder, "tiles", I64(0), tiles, I64(1), first)
     at, written, *held = run.carried
     starts, block = held[: transform.size], held[transform.size :]
     for _ in range(transform.tile):
-        for start in starts[kept:]:
+        for start in starts[kept:] if results[0] == 0 else ():
             later = builder.inttoptr(builder.add(start, ahead), POINTER)
             call(builder, "prefetch.p0", VOID, later, I32(0), I32(3), I32(1))
-        block = [*block, *_column(builder, transformed, starts, at, columns, mask)]
-        starts = [builder.add(start, stride) for start, (_, stride) in zip(starts, rows, strict=True)]
+        block = [*block, *along(builder, _column(builder, starts, at, columns, mask, element_type))]
+        starts = [builder.add(start, stride) for start, stride in zip(starts, strides, strict=True)]
         at = builder.add(at, I64(1))
-    for number, value in enumerate(_across(builder, transform, block)):
-        address = builder.add(written, builder.mul(position, I64(number)))
-        vector.store_vector(builder, value, address, mask)
-    run.close([at, builder.add(written, tile), *starts, *block[transform.results * transform.tile :]])
-    vectors.close([builder.add(vectors.carried[0], vector_pitch)])
+    for number, row in enumerate(results):
+        line = builder.add(written, builder.mul(position, I64(row * transform.results)))
+        for place, value in enumerate(transform.along(builder, block[number :: len(results)])):
+            address = builder.add(line, builder.mul(position, I64(place)))
+            vector.store_vector(builder, value, address, mask)
+    run.close([at, builder.add(written, tile), *starts, *block[len(results) * transform.tile :]])
 
 
 def _writing(
@@ -224,18 +244,17 @@ def _rows(builder: ir.IRBuilder, table: ir.Value, column: ir.Value, count: int) 
 
 def _column(
     builder: ir.IRBuilder,
-    transformed: tuple[BlockTransform, str],
     addresses: Vectors,
     column: ir.Value,
     columns: ir.Value,
     mask: ir.Value | None,
+    element_type: str,
 ) -> list[ir.Value]:
-    """The transform along a column of a tile; a column outside of the image is zeros."""
+    """The vectors of a column of a tile; a column outside of the image is zeros."""
     before, load = builder.block, builder.append_basic_block("column")
     following = builder.append_basic_block("following")
     builder.cbranch(builder.icmp_unsigned("<", column, columns), load, following)
     builder.position_at_end(load)
-    transform, element_type = transformed
     loaded = [vector.load_vector(builder, each, mask, element_type) for each in addresses]
     builder.branch(following)
     builder.position_at_end(following)
@@ -245,11 +264,4 @@ def _column(
         value.add_incoming(each, load)
         value.add_incoming(vector.zeros(), before)
         values.append(value)
-    return transform.along(builder, values)
-
-
-def _across(builder: ir.IRBuilder, transform: BlockTransform, block: Vectors) -> list[ir.Value]:
-    """The transform along the rows of a block of transformed columns, row by row."""
-    return [
-        value for row in range(transform.results) for value in transform.along(builder, block[row :: transform.results])
-    ]
+    return values

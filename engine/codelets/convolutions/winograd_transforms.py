@@ -20,23 +20,29 @@ from engine.codelets.language.lazy import types
 from engine.codelets.language.memory import F32, I64, POINTER, Emitter, intrinsic
 from engine.codelets.language.switched import internal_function
 from engine.machine_code.llvm import ir
-from engine.machine_code.processor import lanes
+from engine.machine_code.processor import lanes, registers
 
 LANES = lanes()
 Vectors = Sequence[ir.Value]
 
 
+Along = Callable[[ir.IRBuilder, Vectors], list[ir.Value]]
+Rows = tuple[int, ...]
+
+
 class BlockTransform(NamedTuple):
     """A transform of a block of `size` x `size` vectors to `results` x `results`, for `tile` x `tile` outputs.
 
-    `along` is applied to the columns of the block, then to the rows of its results.
+    `along` is applied to the columns of the block, then to the rows of its results. `groups` has some of its rows each,
+    with the part of `along` that makes them, if all rows at once do not fit in registers.
     """
 
     name: str
     size: int
     results: int
     tile: int
-    along: Callable[[ir.IRBuilder, Vectors], list[ir.Value]]
+    along: Along
+    groups: tuple[tuple[Rows, Along], ...] = ()
 
 
 def _of_input(builder: ir.IRBuilder, d: Vectors) -> list[ir.Value]:
@@ -87,9 +93,6 @@ class Transforms(NamedTuple):
     sums: BlockTransform
 
 
-Along = Callable[[ir.IRBuilder, Vectors], list[ir.Value]]
-
-
 def _transforms(tile: int, *along: Along) -> Transforms:
     of_input, of_kernel, of_products, of_gradient, of_sums = along
     name = "winograd" if tile == OUTPUTS else f"winograd_{tile}"
@@ -105,8 +108,20 @@ def _transforms(tile: int, *along: Along) -> Transforms:
 def _by_cook_toom(tile: int) -> Transforms:
     kernel, products = cook_toom.of_taps(side(tile), WINDOW), cook_toom.of_products(side(tile), tile)
     gradient, sums = cook_toom.transposed(products), cook_toom.transposed(kernel)
-    matrices = cook_toom.of_inputs(side(tile)), kernel, products, gradient, sums
-    return _transforms(tile, *(partial(_applied, each) for each in matrices))
+    inputs = cook_toom.of_inputs(side(tile))
+    made = _transforms(tile, *(partial(_applied, each) for each in (inputs, kernel, products, gradient, sums)))
+    return made._replace(input=_in_groups(made.input, inputs), gradient=_in_groups(made.gradient, gradient))
+
+
+def _in_groups(transform: BlockTransform, matrix: Matrix) -> BlockTransform:
+    """The transform in groups of two rows, which have common parts: all six columns of a group fit in 16 registers."""
+    if registers() > 16:
+        return transform
+    inside = range(1, len(matrix) - 1, 2)
+    groups = [(0, len(matrix) - 1), *((row, row + 1) for row in inside)]
+    return transform._replace(
+        groups=tuple((rows, partial(_applied, tuple(matrix[row] for row in rows))) for rows in groups)
+    )
 
 
 def _applied(matrix: Matrix, builder: ir.IRBuilder, values: Vectors) -> list[ir.Value]:
