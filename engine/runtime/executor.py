@@ -43,6 +43,10 @@ from engine.runtime.buffers import aligned_zeros
 
 CLOCK_MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)
 LINE_BYTES = 8 * CONTROL_LINE
+RELEASED = 2
+"""Word of a worker's line: the number of barriers that its group has passed."""
+GROUP = 8
+"""Most workers that wait for each other one by one; of more, groups do, which often share a cache."""
 
 
 class RowKind(IntEnum):
@@ -99,7 +103,7 @@ class State(IntEnum):
     WAITING = 16  # from here on a waiting block
     CLOCK = 24  # address of clock_gettime, then space for a timespec
     ASLEEP = 32  # number of sleeping workers
-    ARRIVALS = 48  # from here on LINE_BYTES for each worker: its number of barriers, then of sleeps
+    ARRIVALS = 48  # from here on LINE_BYTES for each worker: its number of barriers, then of sleeps, then RELEASED
 
 
 class Stop(IntEnum):
@@ -110,18 +114,39 @@ class Stop(IntEnum):
 
 
 @inner
+def _have_arrived(state: int, own: int, number: int, first: int, end: int, step: int) -> bool:
+    """Waits until each `step`-th worker from `first` on has arrived at a barrier; False if one never will."""
+    waiting, asleep = state + 8 * State.WAITING, state + 8 * State.ASLEEP
+    for other in range(first, end, step):
+        awaited = state + 8 * State.ARRIVALS + LINE_BYTES * other
+        if not wait_until(awaited, number, waiting, asleep, own + 8, state + 8 * State.ABORT):
+            return False
+    return True
+
+
+@inner
 def _barrier(state: int, worker: int, workers: int) -> bool:
-    """Waits for all workers; False if one of them will never arrive."""
+    """Waits for all workers; False if one of them will never arrive.
+
+    Of many workers, the first of each group waits for its group, then for the other groups, and releases its own.
+    """
     if workers == 1:
         return True
     arrivals, waiting, asleep = state + 8 * State.ARRIVALS, state + 8 * State.WAITING, state + 8 * State.ASLEEP
-    own = arrivals + LINE_BYTES * worker
-    number = word(own, 0) + 1
+    own, first = arrivals + LINE_BYTES * worker, worker // GROUP * GROUP
+    number, released = word(own, 0) + 1, arrivals + LINE_BYTES * first + 8 * RELEASED
+    if workers <= GROUP:
+        announce(own, number, waiting, asleep)
+        return _have_arrived(state, own, number, 0, workers, 1)
+    if worker != first:
+        announce(own, number, waiting, asleep)
+        return wait_until(released, number, waiting, asleep, own + 8, state + 8 * State.ABORT)
+    if not _have_arrived(state, own, number, first + 1, min(first + GROUP, workers), 1):
+        return False
     announce(own, number, waiting, asleep)
-    for other in range(workers):
-        awaited = arrivals + LINE_BYTES * other
-        if not wait_until(awaited, number, waiting, asleep, own + 8, state + 8 * State.ABORT):
-            return False
+    if not _have_arrived(state, own, number, 0, workers, GROUP):
+        return False
+    announce(released, number, waiting, asleep)
     return True
 
 

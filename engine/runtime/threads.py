@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from engine.errors import ConfigurationError, InternalError
+from engine.runtime.cores import allowed_cores, full_cores, quota
 from engine.runtime.time_limit import TimeLimit
 
 POLL_SECONDS = 0.1
@@ -20,13 +21,17 @@ PATIENCE_SECONDS = 0.4
 
 
 def usable_cores() -> int:
-    """Number of processors this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Number of cores on which this process has workers by default: one for each core that is as fast as most.
+
+    Threads that share a core share its arithmetic units, too. A container's quota counts as so many cores: with more
+    workers, the system stops all of them until the next period.
+    """
+    return min(len(full_cores()), quota())
 
 
 def most_workers() -> int:
-    """The largest useful number of workers: those without a core would only delay the others."""
-    return usable_cores()
+    """The largest number of workers that run at the same time: those without a core would only delay the others."""
+    return min(len(allowed_cores()), quota())
 
 
 def is_worker_count_given() -> bool:
@@ -35,7 +40,7 @@ def is_worker_count_given() -> bool:
 
 
 def worker_count() -> int:
-    """NUMBA_NUM_THREADS if it is set, but not more than the usable cores, which are the default. Read at each call.
+    """NUMBA_NUM_THREADS if it is set, but not more than the logical cores; else the usable cores. Read at each call.
 
     Raises ConfigurationError if the variable is not a positive number.
     """
@@ -45,7 +50,7 @@ def worker_count() -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ConfigurationError(
             f"Expected a positive number in NUMBA_NUM_THREADS. Received: {text!r}. "
-            f"Nearest legal value: 1; unset it to use all {usable_cores()} cores."
+            f"Nearest legal value: 1; unset it to use {usable_cores()} cores."
         )
     return min(int(text), most_workers())
 
@@ -57,8 +62,8 @@ def cores_to_spread(workers: int) -> Sequence[int]:
     each, once, and not pinned; but only where every core gets a worker: otherwise the scheduler knows better which
     cores are free.
     """
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
-    return cores if workers == len(cores) > 1 else []
+    cores = full_cores() if hasattr(os, "sched_setaffinity") else ()
+    return cores if workers == len(cores) > 1 else ()
 
 
 Stop = Callable[[bool], None]

@@ -7,6 +7,7 @@ import pytest
 
 from engine.errors import InternalError
 from engine.runtime.executor import (
+    GROUP,
     Column,
     RowKind,
     State,
@@ -20,6 +21,8 @@ from tests.runtime.programs import Journal, Machine, count, dawdle, halve, log_c
 from tests.runtime.ranges import even_ranges
 
 WORKERS = [1, 2, 4]
+GROUPS = [GROUP, GROUP + 1, 2 * GROUP, 2 * GROUP + 1, 32]
+"""Numbers of workers around those that wait in groups."""
 
 
 def oracle_rotation(values: np.ndarray, rounds: int) -> np.ndarray:
@@ -39,10 +42,10 @@ def rotation_table(workers: int, first: np.ndarray, second: np.ndarray) -> tuple
     return step_table([there, sync_row(workers), back], workers), blocks
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", [*WORKERS, *GROUPS])
 def test_barriers_order_all_memory(workers: int) -> None:
-    steps = {1: 50_000, 2: 20_000, 4: 2_000}[workers]
-    first = np.arange(13, dtype=np.int64) * 1000
+    steps = {1: 50_000, 2: 20_000, 4: 2_000}.get(workers, 100)
+    first = np.arange(max(13, workers + 5), dtype=np.int64) * 1000
     expected = oracle_rotation(first.copy(), 2 * steps)
     table, _blocks = rotation_table(workers, first, np.zeros_like(first))
     assert Machine(workers).run(table, steps) == steps
@@ -66,7 +69,7 @@ def test_empty_ranges_are_skipped() -> None:
     assert journal.entries() == []
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", [*WORKERS, GROUP + 1, 32])
 @pytest.mark.parametrize("step", [0, 1, 37])
 def test_stop_ends_all_workers_at_the_same_boundary(workers: int, step: int) -> None:
     machine = Machine(workers)

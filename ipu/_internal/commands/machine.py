@@ -9,7 +9,8 @@ from importlib import metadata
 from pathlib import Path
 
 from engine.machine_code import processor
-from engine.runtime.threads import usable_cores, worker_count
+from engine.runtime.cores import allowed_cores, full_cores, quota
+from engine.runtime.threads import worker_count
 
 PACKAGES = ("tensorflow", "keras", "tf-keras", "numba", "llvmlite", "numpy")
 SETS = {
@@ -29,7 +30,13 @@ def listing() -> Iterator[str]:
     yield f"system        {platform.system()} {platform.machine()}"
     yield f"processor     {_model_name()} (LLVM: {name})"
     yield f"instructions  {sets}; {processor.lanes()} float32 lanes; matrix registers are {matrices}"
-    yield f"cores         {usable_cores()} of {os.cpu_count()} for this process; {worker_count()} workers at most"
+    yield f"cores         {_cores()}; {worker_count()} workers at most"
+
+
+def _cores() -> str:
+    limit = f", a quota of {quota()}" if quota() < len(allowed_cores()) else ""
+    fast = f", {len(full_cores())} that are equally fast and share nothing" if full_cores() != allowed_cores() else ""
+    return f"{len(allowed_cores())} of {os.cpu_count()} for this process{limit}{fast}"
 
 
 def _version(package: str) -> str:
