@@ -3,7 +3,8 @@
 python -m benchmarks.contender WORKLOAD WAY [STEPS], where WAY is ipu, keras, jax or torch with options after commas:
 `keras,jit,execution` compiles with XLA and runs the workload's steps per execution. `ipu,single` runs one step in an
 execution. `later=2` waits for two seconds between the import of the API and the model. STEPS is the number of steps of
-an epoch. Each line on standard input requests a round; each line on standard output is a JSON object.
+an epoch. Each line on standard input requests a round, of so many workers if it has a number; each line on standard
+output is a JSON object.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def main(name: str, way: str, steps: int | None = None) -> None:
     first, processor = time.perf_counter() - start, time.process_time() - began
     round_of()
     say(first_step=first, first_processor=processor, peak_memory=peak_memory() - before)
-    for _ in sys.stdin:
+    for line in sys.stdin:
+        if line.strip():
+            os.environ["NUMBA_NUM_THREADS"] = line.strip()
         start, began = time.perf_counter(), time.process_time()
         steady = round_of()
         say(whole=time.perf_counter() - start, steady=steady, processor=time.process_time() - began)

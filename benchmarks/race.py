@@ -93,10 +93,10 @@ class Contender:
         contender.first_processor = said.get("first_processor", 0.0)
         return contender
 
-    def round(self) -> None:
-        """Run one round; raise RuntimeError if the process has ended or takes too long."""
+    def round(self, workers: int | None = None) -> None:
+        """Run one round, of our way with `workers`; raise RuntimeError if the process has ended or takes too long."""
         assert self.process.stdin is not None
-        self.process.stdin.write("\n")
+        self.process.stdin.write(f"{workers or ''}\n")
         self.process.stdin.flush()
         said = self._said()
         self.whole.append(said["whole"])
