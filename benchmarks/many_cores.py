@@ -101,7 +101,7 @@ def _predicted(timed: list[Any], one: list[Any], many: list[Any], workers: int) 
 
 
 def measured_apart(name: str, counts: list[int]) -> dict[str, dict[int, Any]]:
-    """What `alone` returns, from a process of its own."""
+    """Runs `alone` in a process of its own."""
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.many_cores", "--alone", name]
     command += ["--workers", *map(str, counts)]
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -148,7 +148,7 @@ def _step(us: Contender, workload: Workload, workers: int, them: Contender | Non
 
 
 def rates_table(found: dict[int, Any]) -> Table:
-    """What the machine gives to so many workers."""
+    """Barriers, multiply-adds and bandwidths by number of workers."""
     made = Table(title="The machine", title_justify="left")
     for name in ("workers", "barrier, ns", "GFLOP/s", "GB/s, L2", "GB/s, last level", "GB/s, memory"):
         made.add_column(name, justify="right")

@@ -1,4 +1,4 @@
-"""Which cores get workers: siblings, efficiency cores, and quotas of containers, on machines described by files."""
+"""Cores for workers: siblings, efficiency cores, and quotas of containers, on machines described by files."""
 
 from __future__ import annotations
 
