@@ -18,6 +18,8 @@ LEVELS = {
     "x86-64-v4": ("x86-64-v4", f"{V3},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"),
 }
 """LLVM's CPU name and features, by the level of the psABI of x86-64."""
+AARCH64 = ("generic", "+neon")
+"""LLVM's CPU name and features of all 64-bit processors of ARM."""
 FLAGS = {"sse3": "pni", "bmi": "bmi1", "lzcnt": "abm", "sahf": "lahflm", "64bit": "lm", "crc32": "sse42"}
 """Linux's names, without separators, where they differ from LLVM's."""
 

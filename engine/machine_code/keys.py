@@ -10,7 +10,7 @@ from pathlib import Path
 from engine.cache_directory import cache_directory
 from engine.machine_code import given_objects, sources
 from engine.machine_code.caches import second_level
-from engine.machine_code.processor import features_text, target
+from engine.machine_code.processor import MACHINE, features_text, target
 
 
 def folder(kind: str, position: Path) -> Path:
@@ -33,6 +33,4 @@ def compilers_and_processor() -> str:
     from llvmlite import binding  # not needed by a process that only builds a model
 
     compilers = metadata.version("numba"), metadata.version("llvmlite"), binding.llvm_version_info
-    return repr(
-        (*compilers, platform.python_version(), platform.machine(), target()[0], features_text(), second_level())
-    )
+    return repr((*compilers, platform.python_version(), MACHINE, target()[0], features_text(), second_level()))

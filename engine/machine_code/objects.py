@@ -1,4 +1,4 @@
-"""Object code from the cache on disk, compiled and stored there if it is missing."""
+"""Object code of the installation or of the cache on disk, compiled and stored there if it is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from engine.cache_directory import load, store
-from engine.machine_code import given_objects
+from engine.machine_code import given_objects, installed_objects
 from engine.machine_code.llvm_thread import llvm_thread
 
 Compile = Callable[[], bytes]
@@ -20,10 +20,10 @@ Prepare = Callable[[], Compile]
 def begin_object(path: Path, prepare: Prepare, pool: Executor) -> Compile:
     """Returns a function that waits for the object code stored under `path`.
 
-    If it is not on disk, `prepare` writes the LLVM IR at once; the function it returns compiles that in a thread of
+    If there is none, `prepare` writes the LLVM IR at once; the function it returns compiles that in a thread of
     `pool`.
     """
-    kept = given_objects.find(path) or load(path)
+    kept = given_objects.find(path) or installed_objects.find(path) or load(path)
     if kept is not None:
         return partial(given_objects.record, path, kept)
     if not given_objects.has_compiler():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from dataclasses import dataclass
 from functools import cache
@@ -9,7 +10,7 @@ from typing import Any
 
 from llvmlite import binding
 
-from engine.machine_code.processor import features_text, target
+from engine.machine_code.processor import MACHINE, features_text, target
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +43,20 @@ WRITTEN_OUT = Pipeline(level=2, loops=False, only_combines=True)
 
 def new_target_machine(level: int) -> Any:
     """A target machine for one owner, such as an engine that takes ownership of it."""
-    _initialise()
     name, features = target()[0], features_text()
-    return binding.Target.from_default_triple().create_target_machine(
-        cpu=name, features=features, opt=level, codemodel="jitdefault", jit=True
-    )
+    return _target().create_target_machine(cpu=name, features=features, opt=level, codemodel="jitdefault", jit=True)
 
 
 @cache
-def _initialise() -> None:
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
+def _target() -> Any:
+    """LLVM's target: this machine's, or Linux on another family of processors, whose code is not run here."""
+    if platform.machine().lower() == MACHINE:
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        return binding.Target.from_default_triple()
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    return binding.Target.from_triple(f"{MACHINE}-unknown-linux-gnu")
 
 
 _target_machine = cache(new_target_machine)

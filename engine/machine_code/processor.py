@@ -11,8 +11,17 @@ from functools import cache
 from engine.machine_code import given_objects
 from engine.machine_code.switches import is_on
 
-X86 = platform.machine().lower() in ("x86_64", "amd64")
-ARM = platform.machine().lower() in ("aarch64", "arm64")
+
+def _machine() -> str:
+    """The family of processors, which Numba's environment variables may choose to be another than this machine's."""
+    if "+neon" in os.environ.get("NUMBA_CPU_FEATURES", "").split(","):
+        return "aarch64"
+    return "x86_64" if os.environ.get("NUMBA_CPU_NAME", "").startswith("x86-64") else platform.machine().lower()
+
+
+MACHINE = _machine()
+X86 = MACHINE in ("x86_64", "amd64")
+ARM = MACHINE in ("aarch64", "arm64")
 ARCH_PRCTL, REQUEST_PERMISSION, MATRIX_DATA = 158, 0x1023, 18
 
 

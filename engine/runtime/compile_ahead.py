@@ -1,5 +1,5 @@
-"""Compiles the codelets that do not depend on a model: in the helper process of engine/codelets/ahead.py, and where the
-project is installed."""
+"""Compiles the codelets that do not depend on a model: in the helper process of engine/codelets/ahead.py, where the
+project is installed from a clone, and for wheels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 from engine.codelets import ahead
-from engine.codelets.language.build import Codelet, make
+from engine.codelets.language.build import Codelet, make, objects_of
+from engine.machine_code import installed_objects
 from engine.runtime.general_codelets import codelets_of, general_codelets
 
 
@@ -31,6 +32,11 @@ def make_part(number: int, count: int) -> None:
     codelets = general_codelets()
     make(codelets[number::count])
     _keep(codelets)
+
+
+def write_archive(folder: str) -> None:
+    """Writes the objects of all general codelets for the processor that the environment names, as wheels have them."""
+    installed_objects.write(Path(folder), objects_of(general_codelets()))
 
 
 def _keep(codelets: list[Codelet], folder: Path | None = None) -> None:

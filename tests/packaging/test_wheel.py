@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+
+from engine.machine_code import installed_objects, sources
+from engine.machine_code.given_objects import has_compiler
+from tests.packaging.conftest import ROOT
+
+MOST_BYTES = 10e6
 
 
 def test_contents(wheel: Path) -> None:
@@ -21,3 +30,19 @@ def test_contents(wheel: Path) -> None:
     }
     assert {"ipu/py.typed", "engine/py.typed", "keras_ext/py.typed", "ipu/config.py"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+@pytest.mark.explore
+@pytest.mark.slow
+@pytest.mark.skipif(not has_compiler(), reason="compiles codelets")
+def test_objects_of_usual_processors(build: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive for each processor and cache, of the sources that are beside it; the wheel stays small."""
+    monkeypatch.setenv("SOFTWARE_IPU_COMPILE_AHEAD", "1")
+    path = build(ROOT)
+    with zipfile.ZipFile(path) as archive:
+        found = [name for name in archive.namelist() if name.startswith("engine/data/objects/")]
+    digest = sources.digest_at(installed_objects.CODELETS).hex()[:32]
+    processors = installed_objects.PROCESSORS.items()
+    names = {f"{level}-{size >> 10}K-{digest}.zip" for level, (_, _, caches) in processors for size in caches}
+    assert set(found) == {f"engine/data/objects/{name}" for name in names}
+    assert path.stat().st_size < MOST_BYTES

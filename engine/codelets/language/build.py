@@ -148,10 +148,8 @@ def making(codelets: Iterable[Codelet]) -> Iterator[None]:
             yield
             return
         paths = [each.path for each in missing]
-        called = {library.name: library for each in missing for library in each.libraries}
-        libraries = [library for name, library in called.items() if name not in _provided]
-        wanted: dict[Path, Prepare] = {path_of_library(each.name): partial(_compiled, each) for each in libraries}
-        wanted |= {path: partial(each.prepared, path.stem) for each, path in zip(missing, paths, strict=True)}
+        libraries = [each for each in _libraries(missing) if each.name not in _provided]
+        wanted = _wanted(missing, libraries)
         with llvm_thread() as pool:
             shared = [path for path in _shared(missing, paths) if path in wanted]
             begun = {path: begin_object(path, wanted[path], pool) for path in wanted if path not in shared}
@@ -161,6 +159,25 @@ def making(codelets: Iterable[Codelet]) -> Iterator[None]:
         for library in libraries:
             _provide(library, codes[path_of_library(library.name)])
         _load(missing, [path.stem for path in paths], [codes[path] for path in paths])
+
+
+def objects_of(codelets: Iterable[Codelet]) -> dict[str, bytes]:
+    """Object code of codelets and of their libraries by its name in the cache; nothing is loaded into this process."""
+    found = list(codelets)
+    with llvm_thread() as pool:
+        begun = {path: begin_object(path, prepare, pool) for path, prepare in _wanted(found, _libraries(found)).items()}
+        return {path.name: compiled() for path, compiled in begun.items()}
+
+
+def _libraries(codelets: list[Codelet]) -> list[Library]:
+    return list({library.name: library for each in codelets for library in each.libraries}.values())
+
+
+def _wanted(codelets: list[Codelet], libraries: list[Library]) -> dict[Path, Prepare]:
+    """The functions that prepare the object code of libraries and codelets, by its path in the cache."""
+    wanted: dict[Path, Prepare] = {path_of_library(each.name): partial(_compiled, each) for each in libraries}
+    paths = ((each, each.path) for each in codelets)
+    return wanted | {path: partial(each.prepared, path.stem) for each, path in paths}
 
 
 def _shared(codelets: list[Codelet], paths: list[Path]) -> list[Path]:
