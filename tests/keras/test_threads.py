@@ -25,7 +25,7 @@ def test_training_gives_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch
     start = model.get_weights()
     fresh = [v.numpy() for v in model.optimizer.variables]
     trained = []
-    for threads in ("1", "2", "3"):
+    for threads in ("1", "2", "3", "9", "32"):
         monkeypatch.setenv("NUMBA_NUM_THREADS", threads)
         model.set_weights(start)
         for variable, value in zip(model.optimizer.variables, fresh, strict=True):
