@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from engine.codelets.products.block_sizes import BlockSizes, block_sizes
+from engine.codelets.products.contract_f32 import PACKED_B_FLOATS
 from engine.machine_code.caches import VARIABLE
 from tests.interrupting import HANGS_SECONDS
 
@@ -39,12 +40,19 @@ print(LEAST_BYTES)
 @pytest.mark.parametrize("cache_bytes", [1 << 20, 1 << 21, 1 << 22])
 def test_large_caches_have_the_sizes_that_were_tuned_for_avx512(cache_bytes: int) -> None:
     tuned = BlockSizes(1 << 17, group_rows=24, least_rows=384, least_size=1024, least_bytes=0, line_columns=256)
-    assert block_sizes(cache_bytes) == tuned
+    assert block_sizes(cache_bytes, 16) == tuned
 
 
+@pytest.mark.parametrize("lanes", [4, 8, 16])
 @pytest.mark.parametrize("cache_bytes", [1 << 15, 1 << 18, 1 << 19, (1 << 20) - 1])
-def test_panels_of_small_caches_leave_half(cache_bytes: int) -> None:
-    assert 4 * block_sizes(cache_bytes).b_floats <= cache_bytes // 2
+def test_panels_of_small_caches_leave_half(cache_bytes: int, lanes: int) -> None:
+    assert 4 * block_sizes(cache_bytes, lanes).b_floats <= cache_bytes // 2
+
+
+@pytest.mark.parametrize("cache_bytes", [1 << 20, 1 << 21, 1 << 30])
+def test_panels_fit_in_scratch_with_short_vectors_and_large_caches(cache_bytes: int) -> None:
+    sizes = block_sizes(cache_bytes, 8)
+    assert sizes.b_floats <= PACKED_B_FLOATS and not sizes.line_columns
 
 
 def outputs(cache_bytes: int) -> list[str]:

@@ -24,7 +24,7 @@ APART_K_BLOCK = 256  # maximum where each k of A is a cache line of its own, or 
 # For so few rows that a packed panel of B should be in the first-level cache from the start; by its width.
 NEAR_K_BLOCK = 256 if NARROW else 128
 FEW_ROWS = 256  # of all units together
-B_FLOATS, GROUP_ROWS, LEAST_ROWS, LEAST_SIZE, LEAST_BYTES, LINE_COLUMNS = block_sizes(second_level())
+B_FLOATS, GROUP_ROWS, LEAST_ROWS, LEAST_SIZE, LEAST_BYTES, LINE_COLUMNS = block_sizes(second_level(), LANES)
 PACKED_B_FLOATS = 1 << 18  # of packed panels of B if A is packed, which happens once for each block of B
 PACKED_GROUP_ROWS = 48  # multiplied by all packed panels before the next rows are: whole kernels, and whole groups
 LINE_ROWS = 96  # likewise for A packed by lines, which are LINE_PITCH apart
