@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from engine.ir.shape import NUMPY_TYPES
+from engine.machine_code.first_lanes import LANES, MOST_BYTES, store_first
 from engine.machine_code.llvm import BFloat, ir
 from engine.machine_code.processor import rounds_to_bf16
 
@@ -201,12 +202,15 @@ class Lanes:
         return self.from_memory(vector, element_type)
 
     def store(self, value: ir.Value, address: ir.Value, element_type: str, mask: ir.Value | None = None) -> None:
-        """Stores contiguous elements, from the lanes in the mask."""
+        """Stores contiguous elements, from the lanes in the mask, which are the first ones."""
         raw = self.to_memory(value, element_type)
         pointer = self.address_of(address, raw.type)
         align = ITEM_BYTES[element_type]
         if mask is None or self.width == 1:
             self.builder.store(raw, pointer, align=align)
+        elif self.width == LANES and align <= MOST_BYTES:
+            count = Lanes(self.builder, 1).intrinsic("ctpop", self.builder.bitcast(mask, I8))
+            store_first(self.builder, raw, self.builder.ptrtoint(pointer, I64), self.builder.zext(count, I32))
         else:
             suffix = intrinsic_suffix(raw.type)
             arguments = [raw, pointer, ir.Constant(I32, align), mask]

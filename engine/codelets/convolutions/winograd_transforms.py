@@ -17,6 +17,7 @@ from engine.codelets.convolutions.linear_forms import applied
 from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
 from engine.codelets.language.lazy import types
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import F32, I64, POINTER, Emitter, intrinsic
 from engine.codelets.language.switched import internal_function
 from engine.machine_code.llvm import ir
@@ -189,21 +190,14 @@ def _function(module: ir.Module, transform: BlockTransform, masked: bool, store:
     mask = vector.lane_mask(builder, count) if masked else None
     sources = _addresses(builder, source, source_offsets, transform.size**2)
     targets = _addresses(builder, target, target_offsets, transform.results**2)
-    entry, loop, done = builder.block, builder.append_basic_block("vectors"), builder.append_basic_block("done")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    at = builder.phi(I64)
-    block = [vector.load_vector(builder, builder.add(each, at), mask) for each in sources]
+    end = I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES))
+    loop = EmittedLoop(builder, "vectors", I64(0), end, I64(4 * LANES))
+    block = [vector.load_vector(builder, builder.add(each, loop.at), mask) for each in sources]
     made = both_ways(builder, transform, block)
-    written = offset_in(builder, at, store)
+    written = offset_in(builder, loop.at, store)
     for value, address in reversed(list(zip(made, targets, strict=True))):
         vector.store_vector(builder, value, builder.add(address, written), mask, store)
-    following = builder.add(at, I64(4 * LANES))
-    at.add_incoming(I64(0), entry)
-    at.add_incoming(following, loop)
-    end = I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES))
-    builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
-    builder.position_at_end(done)
+    loop.close()
     builder.ret_void()
     return function
 

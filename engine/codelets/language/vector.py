@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from engine.codelets.language.memory import F32, I32, I64, POINTER, VOID, call
+from engine.machine_code.first_lanes import store_first
 from engine.machine_code.llvm import BFloat, ir
 from engine.machine_code.processor import lanes, rounds_to_bf16
 
@@ -117,11 +118,11 @@ def store_vector(
     value = narrowed(builder, value, element_type)
     if mask is None:
         builder.store(value, pointer, align=size)
-    elif stored == F32 and mask.type.element == I32:
-        call(builder, "x86.avx.maskstore.ps.256", VOID, pointer, mask, value)
+    elif mask.type.element == I32:
+        store_first(builder, value, address, builder.neg(builder.extract_element(mask, _FIRST)))
     else:
         name = f"masked.store.v{lanes()}{stored.intrinsic_name}.p0"
-        call(builder, name, VOID, value, pointer, I32(size), mask_bits(builder, mask))
+        call(builder, name, VOID, value, pointer, I32(size), mask)
 
 
 def _like(value: ir.Value, element: ir.Type) -> ir.Type:

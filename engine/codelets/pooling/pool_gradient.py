@@ -174,7 +174,7 @@ def _spread(
     entry_next, number_next = builder.add(entry, I64(16)), builder.add(number, _numbers(1))
     for phi, first, later in ((entry, offsets, entry_next), (number, _numbers(0), number_next)):
         phi.add_incoming(first, start)
-        phi.add_incoming(later, loop)
+        phi.add_incoming(later, builder.block)
     builder.cbranch(builder.icmp_unsigned("<", entry_next, end), loop, done)
     builder.position_at_end(done)
 
