@@ -22,7 +22,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGES = ("engine", "ipu", "keras_ext")
-CODE = "import sys; sys.path.insert(0, sys.argv[1]); from engine.runtime import compile_ahead; compile_ahead."
+CODE = "import sys; sys.path.insert(0, sys.argv[1]); from engine.runtime import general_codelets; general_codelets."
 LIST = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -61,7 +61,7 @@ def cores() -> int:
 def compile_codelets(root: str, say: Callable[[str], None]) -> None:
     """Compiles the codelets that depend on no model, in a process for each core, into the user's cache."""
     count = cores()
-    parts = {f"part {part + 1} of {count}": (f"make_part({part}, {count})", {}) for part in range(count)}
+    parts = {f"part {part + 1} of {count}": (f"compile_part({part}, {count})", {}) for part in range(count)}
     run(root, parts, say)
 
 
@@ -82,7 +82,7 @@ def archives(root: str, folder: Path, say: Callable[[str], None]) -> list[Path]:
 
 
 def run(root: str, work: dict[str, tuple[str, dict[str, str]]], say: Callable[[str], None]) -> None:
-    """Runs calls of engine/runtime/compile_ahead.py in processes of these environments, one for each core at a time."""
+    """Runs calls of general_codelets.py in processes of these environments, one for each core at a time."""
 
     def process(call: str, environment: dict[str, str]) -> bool:
         command = [sys.executable, "-P", "-c", CODE + call, root]

@@ -2,9 +2,8 @@
 
 python -m benchmarks.contender WORKLOAD WAY [STEPS], where WAY is ipu, keras, jax or torch with options after commas:
 `keras,jit,execution` compiles with XLA and runs the workload's steps per execution. `ipu,single` runs one step in an
-execution. `later=2` waits for two seconds between the import of the API and the model. STEPS is the number of steps of
-an epoch. Each line on standard input requests a round, of so many workers if it has a number; each line on standard
-output is a JSON object.
+execution. STEPS is the number of steps of an epoch. Each line on standard input requests a round, of so many workers if
+it has a number; each line on standard output is a JSON object.
 """
 
 from __future__ import annotations

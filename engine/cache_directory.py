@@ -33,6 +33,7 @@ MOST_BYTES = 4 << 30
 STAMP = "used-by-"
 STAMP_PERIOD = DAY
 FOLDER = re.compile(r"(codelets|objects|programs|ahead)(-[0-9a-f]{16})?")
+"""Names of folders of compiled code. Earlier releases made folders called `ahead`, which are deleted likewise."""
 DIGEST_BYTES = 32
 
 logger = logging.getLogger("ipu")

@@ -88,20 +88,12 @@ NAMES = (
     "within_replica_ops",
 )
 """The documented names: modules, and names of internal modules that this package re-exports."""
-PROGRAMS = {"accelerate", "ipu_compiler", "ipu_estimator", "ipu_pipeline_estimator", "ipu_strategy"}
-"""Names through which programs use the engine. Accessing one starts a helper process, which compiles the codelets that
-all programs need.
-"""
 
 
 def __getattr__(name: str) -> Any:
     """Imports the submodule `name`, so that `ipu.config` works after `from tensorflow.python import ipu`."""
     from ipu._internal.names.namespace import attribute  # not before a name is used
 
-    if name in PROGRAMS:
-        from engine.codelets import ahead
-
-        ahead.start()
     return attribute(__name__, NAMES, HOMES | ALSO, name)
 
 

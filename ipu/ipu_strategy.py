@@ -14,7 +14,6 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
-from engine.codelets import ahead
 from ipu._internal import keras_hooks
 from ipu._internal.compiler import direct_calls
 from ipu._internal.compiler.calling import call_on_engine, refuse_doubles
@@ -155,7 +154,6 @@ class IPUStrategyV1(tf.distribute.Strategy):
         enable_dataset_iterators: bool = True,
         enable_keras_extensions: bool = True,
     ) -> None:
-        ahead.start()
         key = (self._extended_type, ipu_device, cpu_device)
         if key not in _extended:
             _extended[key] = (self, self._extended_type(self, ipu_device, cpu_device))

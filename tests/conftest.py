@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from engine.program.program import ComputeSet, Program
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# A helper process would compile in folders that a test deletes.
+# Building a wheel would compile for a minute.
 os.environ.setdefault("SOFTWARE_IPU_COMPILE_AHEAD", "0")
 
 # A shell starts background jobs with Ctrl-C ignored: tests that send one would wait for ever.

@@ -51,8 +51,6 @@ def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, lab
         from ipu import allow_out_of_memory
 
         allow_out_of_memory()
-    for later in (each.removeprefix("later=") for each in options if each.startswith("later=")):
-        time.sleep(float(later))
     with scope, dtype_policy(workload.policy):
         model = getattr(models, workload.model)(*workload.arguments)
         model.compile(

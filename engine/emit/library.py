@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from pathlib import Path
 
-from engine.emit.beside import compile_beside
 from engine.emit.codelet import emit_codelet
 from engine.emit.combiner import Combiner, emit_combiner
 from engine.emit.comparator import Comparator, emit_comparator
@@ -26,8 +25,6 @@ Generated = Nest | Combiner | Comparator
 FOLDER = Path(__file__).parent
 _LOCK = threading.Lock()
 _ADDRESSES: dict[Generated, int] = {}
-IN_LLVM = 2
-"""Loops whose IR may exist at a time, compiling or waiting, while another process may compile the others."""
 Listener = Callable[[int, int], None]
 
 
@@ -52,13 +49,9 @@ def addresses_of(generated: Iterable[Generated], listener: Listener | None = Non
         paths = {each: path_of(each) for each in missing}
         if missing:
             pending: list[tuple[str, Compile]] = []
-            lacking = [each for each in missing if not paths[each].exists()]
-            is_shared = compile_beside(lacking, paths[missing[0]].parent)
             with llvm_thread() as pool:
                 for done, each in enumerate(missing):
                     check_time()
-                    if is_shared and done >= IN_LLVM:
-                        pending[-IN_LLVM][1]()  # a helper may have stored the object before its IR is written here
                     if listener is not None:
                         listener(done, len(missing))
                     name = paths[each].stem

@@ -18,7 +18,6 @@ from typing import IO, Any
 
 import numpy as np
 
-from engine.machine_code.helper_process import isolation
 from engine.serving.errors import RequestError
 from engine.serving.manifest import STRING, Manifest, TensorManifest, parsed_manifest
 from engine.serving.rest import parse_request
@@ -135,3 +134,9 @@ def _arrays(shapes: list[list[int]], content: bytes, manifest: Manifest) -> list
             strings[k] = content[at - length : at]
         found.append(strings.reshape(shape))
     return found
+
+
+def isolation() -> list[str]:
+    """The options by which this interpreter ignores Python's environment variables and the user's packages."""
+    options = {"-I": sys.flags.isolated, "-E": sys.flags.ignore_environment, "-s": sys.flags.no_user_site}
+    return [option for option, is_set in options.items() if is_set]

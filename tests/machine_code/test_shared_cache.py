@@ -45,7 +45,7 @@ def test_ten_processes_of_two_versions_share_an_empty_cache(tmp_path: Path) -> N
         programs.append(str(tmp_path / f"{batch}.poplar_exec"))
         write_executable(programs[-1], classifier(batch))
         np.save(programs[-1] + ".npy", np.random.default_rng(batch).normal(size=(batch, 5)).astype(np.float32))
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "SOFTWARE_IPU_COMPILE_AHEAD": "1"}
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(other if k % 2 else ROOT), str(tmp_path / f"{k}-"), *programs],

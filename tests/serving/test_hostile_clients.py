@@ -6,6 +6,8 @@ import asyncio
 import gzip
 import itertools
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -263,3 +265,14 @@ def test_a_process_parses_as_this_one_does(dtype: str) -> None:
         assert parser.parse(body, manifest)[0][1].tolist() == y.tolist(), "another one is started"
     finally:
         parser.close()
+
+
+@pytest.mark.parametrize("options", [[], ["-I"], ["-E"], ["-s"], ["-E", "-s"], ["-P"]])
+def test_the_process_is_as_isolated_as_this_one(options: list[str]) -> None:
+    root = str(Path(server.__file__).parents[2])
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from engine.serving.parser import isolation; print(*isolation())"
+    )
+    command = [sys.executable, *options, "-c", code, root]
+    given = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+    assert given == ({"-I", "-E", "-s"} if options == ["-I"] else set(options) - {"-P"})

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.codelets import ahead
 from engine.codelets.language.identity import path_of, path_of_library
 from engine.codelets.language.intrinsic import Inner
 from engine.machine_code import given_objects
 from engine.machine_code.abi import CODELET_TYPE
 from engine.machine_code.llvm_thread import llvm_thread
-from engine.machine_code.objects import Compile, Prepare, begin_object
+from engine.machine_code.objects import Prepare, begin_object
 
 # One codelet must not compile twice.
 _lock = threading.RLock()
@@ -151,11 +149,9 @@ def making(codelets: Iterable[Codelet]) -> Iterator[None]:
         libraries = [each for each in _libraries(missing) if each.name not in _provided]
         wanted = _wanted(missing, libraries)
         with llvm_thread() as pool:
-            shared = [path for path in _shared(missing, paths) if path in wanted]
-            begun = {path: begin_object(path, wanted[path], pool) for path in wanted if path not in shared}
+            begun = {path: begin_object(path, prepare, pool) for path, prepare in wanted.items()}
             yield
-            begun |= _begun_from_the_end(shared, wanted, pool)
-            codes = {path: begun[path]() for path in wanted}
+            codes = {path: compiled() for path, compiled in begun.items()}
         for library in libraries:
             _provide(library, codes[path_of_library(library.name)])
         _load(missing, [path.stem for path in paths], [codes[path] for path in paths])
@@ -178,33 +174,6 @@ def _wanted(codelets: list[Codelet], libraries: list[Library]) -> dict[Path, Pre
     wanted: dict[Path, Prepare] = {path_of_library(each.name): partial(_compiled, each) for each in libraries}
     paths = ((each, each.path) for each in codelets)
     return wanted | {path: partial(each.prepared, path.stem) for each, path in paths}
-
-
-def _shared(codelets: list[Codelet], paths: list[Path]) -> list[Path]:
-    """The missing files of objects that another process is compiling, in its order."""
-    if not ahead.is_running():
-        return []
-    places: dict[Path, int] = {}
-    for codelet, path in zip(codelets, paths, strict=True):
-        place = ahead.place_of(codelet)
-        if place is not None:
-            places |= dict.fromkeys((path_of_library(each.name) for each in codelet.libraries), -1) | {path: place}
-    return [path for path in sorted(places, key=places.__getitem__) if not path.exists()]
-
-
-def _begun_from_the_end(paths: list[Path], wanted: dict[Path, Prepare], pool: Executor) -> dict[Path, Compile]:
-    """Begins objects from the last on, as another process compiles them from the first on: each compiles about half.
-
-    One is in LLVM while the IR of the next is written. Objects that the other process has stored by then are loaded.
-    """
-    begun: dict[Path, Compile] = {}
-    latest: list[Compile] = []
-    for path in reversed(paths):
-        for compiled in latest[:-1]:
-            compiled()
-        begun[path] = begin_object(path, wanted[path], pool)
-        latest = [*latest[-1:], begun[path]]
-    return begun
 
 
 def _compiled(library: Library) -> Callable[[], bytes]:

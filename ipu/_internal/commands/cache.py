@@ -15,7 +15,6 @@ CONTENT = {
     "codelets": "codelets, which all programs share",
     "objects": "fused loops and vertices",
     "programs": "whole programs",
-    "ahead": "notes of what was compiled beside programs",
 }
 
 
@@ -45,14 +44,12 @@ def cleared() -> Iterator[str]:
 
 def warmed() -> Iterator[str]:
     """Compiles the codelets that depend on no model and are not stored yet; yields lines that say so."""
-    from engine.codelets import ahead
     from engine.codelets.language.build import building, make
     from engine.runtime.general_codelets import general_codelets
 
     compiled: list[str] = []
     with building(compiled.append):
         make(general_codelets())
-    ahead.keep()
     yield f"compiled      {len(compiled)} codelets that do not depend on a model"
     yield from listing()
 

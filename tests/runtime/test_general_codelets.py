@@ -1,0 +1,37 @@
+"""Codelets compiled at installation are those that usual programs ask for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from engine.codelets.convolutions.cook_toom import OUTPUTS, WIDE_OUTPUTS
+from engine.codelets.convolutions.winograd import product_of_tiles
+from engine.codelets.pooling.pool_gradient import pool_gradient
+from engine.ir import Shape
+from engine.ir.attributes import WindowDimension
+from engine.program.buffer import Address, Buffer
+from engine.program.work.offsets import Offsets
+from engine.program.work.overlap_add import OverlapAdd
+from engine.runtime.general_codelets import general_codelets
+
+
+def test_usual_codelets_of_images_are_in_the_list_as_programs_ask_for_them() -> None:
+    address, window = Address(Buffer("x", Shape("f32", (64,)))), (WindowDimension(3),)
+    tables = Offsets(np.arange(4) * 4), Offsets(np.zeros(1))
+    work = OverlapAdd(address, address, address, *tables, window, (4,), (2,), 1, 16, 8, 8, 4, "f32")
+    again = pool_gradient.__wrapped__("UGE", "f32")
+    convolutions = [product_of_tiles("f32", "f32", tile) for tile in (OUTPUTS, WIDE_OUTPUTS)]
+    listed = {each.path for each in general_codelets()}
+    for codelet in (work.encode().codelet, pool_gradient("UGE", "f32"), again, *convolutions):
+        assert codelet.path in listed
+    assert pool_gradient("LT", "f32").path not in listed
+
+
+def test_the_installation_needs_no_tensorflow() -> None:
+    code = "import sys; from engine.runtime import general_codelets; sys.exit('tensorflow' in sys.modules)"
+    root = str(Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {root!r}); {code}"], check=True)
