@@ -11,6 +11,7 @@ of `select_and_scatter`: the first position is kept as long as it compares true 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from math import prod
 from typing import Any
@@ -26,6 +27,7 @@ from engine.codelets.pooling.pool_axis import WindowAxis
 from engine.codelets.pooling.pool_kernels import PREDICATES, keeps
 from engine.ir.attributes import Window
 from engine.ir.shape import Shape
+from engine.machine_code import first_lanes
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
@@ -90,15 +92,37 @@ def _window_lanes(
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         operand, source, target, offsets, positions, bits, init = arguments[:7]
-        mask = builder.bitcast(builder.trunc(bits, ir.IntType(LANES)), vector.vector_type(vector.BIT))
         end = builder.add(offsets, builder.mul(positions, I64(16)))
-        chosen = _choose(builder, operand, offsets, end, mask, named, stored)
-        initial = vector.splat(builder, init)
-        value = builder.fadd(initial, _expand(builder, source, mask))
-        _spread(builder, target, offsets, end, mask, chosen, value, initial, stored)
+
+        def window(mask: ir.Value | None, taken: ir.Value) -> None:
+            chosen, initial = _choose(builder, operand, offsets, end, mask, named, stored), vector.splat(builder, init)
+            _spread(builder, target, offsets, end, mask, chosen, builder.fadd(initial, taken), initial, stored)
+
+        with builder.if_else(builder.icmp_signed("==", bits, I64((1 << LANES) - 1))) as (whole, some):
+            with whole:
+                window(None, vector.load_vector(builder, source))
+            with some:
+                _window_of_some(builder, source, bits, window)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 6, types.float32, direction, kind), emit
+
+
+def _window_of_some(
+    builder: ir.IRBuilder, source: ir.Value, bits: ir.Value, window: Callable[[ir.Value, ir.Value], None]
+) -> None:
+    """Computes the windows of the lanes of a mask; the first lanes of a vector have masks of their own with AVX2."""
+    mask = builder.bitcast(builder.trunc(bits, ir.IntType(LANES)), vector.vector_type(vector.BIT))
+    if LANES != first_lanes.LANES:
+        window(mask, _expand(builder, source, mask))
+        return
+    others = builder.and_(bits, builder.add(bits, I64(1)))
+    with builder.if_else(builder.icmp_signed("==", others, I64(0))) as (first, any_lanes):
+        with first:
+            lanes_mask = vector.lane_mask(builder, call(builder, "ctpop.i64", I64, bits))
+            window(lanes_mask, vector.load_vector(builder, source, lanes_mask))
+        with any_lanes:
+            window(mask, _expand(builder, source, mask))
 
 
 def _offset(builder: ir.IRBuilder, entry: ir.Value) -> ir.Value:
@@ -114,7 +138,7 @@ def _choose(
     operand: ir.Value,
     offsets: ir.Value,
     end: ir.Value,
-    mask: ir.Value,
+    mask: ir.Value | None,
     direction: str,
     stored: str,
 ) -> ir.Value:
@@ -158,7 +182,7 @@ def _spread(
     target: ir.Value,
     offsets: ir.Value,
     end: ir.Value,
-    mask: ir.Value,
+    mask: ir.Value | None,
     chosen: ir.Value,
     value: ir.Value,
     initial: ir.Value,
