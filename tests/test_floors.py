@@ -234,7 +234,7 @@ STILL_OF_THE_HOST = {
     "engine.program": """
         building.contraction building.copies building.loops building.nests building.product_units
         building.units passes.dead_stores passes.exception_checks passes.row_reductions
-        passes.row_sums printer work.base work.codelet_work work.contraction work.depthwise_windows work.encoding
+        passes.row_sums printer work.base work.codelet_work work.contraction work.depthwise_windows
         work.few_features work.fused_loop work.host_call work.overlap_add work.panels work.reduced_rows
         work.row_sums work.tile_transform work.touched_rows work.unit_chain work.value_check work.winograd
         work.winograd_tiles work_estimates

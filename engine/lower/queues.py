@@ -90,7 +90,7 @@ def _queue(context: Context, instruction: Instruction) -> ProgramQueue:
     name, signature = queue_of(instruction), queue_signature(instruction)
     known = context.queues.get(name)
     if known is None:
-        known = context.queues[name] = _new_queue(context, name, signature)
+        known = context.queues[name] = _new_queue(name, signature)
     if known.signature != signature:
         raise ConfigurationError(
             f"Expected each use of queue {name!r} to be {_described(known.signature)}. "
@@ -99,7 +99,7 @@ def _queue(context: Context, instruction: Instruction) -> ProgramQueue:
     return known
 
 
-def _new_queue(context: Context, name: str, signature: QueueSignature) -> ProgramQueue:
+def _new_queue(name: str, signature: QueueSignature) -> ProgramQueue:
     control = Buffer(f"{name} control", Shape("s64", (CONTROL_LINE * Ring.WORDS,)), "queue")
     leaves = tuple(Buffer(f"{name} leaf {k}", shape, "queue") for k, shape in enumerate(signature.shapes))
     return ProgramQueue(signature, control, leaves)

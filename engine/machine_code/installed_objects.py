@@ -25,8 +25,8 @@ PROCESSORS = {
     "x86-64-v4": (*LEVELS["x86-64-v4"], (LARGE,)),
     "aarch64": (*AARCH64, (1 << 19, LARGE)),
 }
-"""LLVM's CPU name and features, and usual bytes of second-level caches, of the processors that wheels have objects for:
-those of all caches of LARGE bytes and more are the same."""
+"""LLVM's CPU name and features, and usual bytes of second-level caches, of the processors that wheels have objects for.
+Larger caches take the objects for LARGE bytes, whose blocks differ little."""
 
 
 def find(path: Path) -> bytes | None:

@@ -8,8 +8,8 @@ import platform
 import sys
 from functools import cache
 
+from engine.errors import ConfigurationError
 from engine.machine_code import given_objects
-from engine.machine_code.switches import is_on
 
 
 def _machine() -> str:
@@ -110,3 +110,17 @@ def has_matrix_registers() -> bool:
     if not {"amx-tile", "amx-bf16", "avx512f", "avx512bw"} <= target()[1]:
         return False
     return ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST_PERMISSION, MATRIX_DATA) == 0
+
+
+def is_on(variable: str) -> bool:
+    """Whether a part of the engine is switched on: its variable, which is read at each call, is not 0.
+
+    Raises ConfigurationError for values other than 0 and 1: "false" must not count as "on" in silence.
+    """
+    text = os.environ.get(variable, "").strip()
+    if text not in ("", "0", "1"):
+        raise ConfigurationError(
+            f"Expected 0 or 1 in {variable}. Received: {text!r}. Nearest legal value: 0 to turn it off; "
+            f"unset it otherwise."
+        )
+    return text != "0"

@@ -17,6 +17,8 @@ from engine.profile.step_costs import PartCost
 from engine.target import Target
 
 PARTS: tuple[Kind, ...] = ("forward", "recompute", "backward")
+USABLE = 0.9
+"""Share of an IPU's memory that estimates may fill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +320,6 @@ class Front:
         return Front(self.cycles[kept], self.parents[kept])
 
 
-def usable_bytes(target: Target, proportion: float = 0.9) -> int:
-    """Bytes of an IPU that estimates may fill; arrays are never even enough over the tiles to use all of them."""
-    return ceil(target.tiles * target.bytes_per_tile * proportion)
+def usable_bytes(target: Target) -> int:
+    """Bytes of an IPU that estimates may fill: arrays are never even enough over the tiles to use all of them."""
+    return ceil(target.tiles * target.bytes_per_tile * USABLE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 import zlib
 from typing import Any
 
@@ -16,8 +17,14 @@ from engine.report.charts.trace import shown_ipu
 from engine.report.operations import work_cycles
 from engine.report.render import library, picture, prepare, runtime
 from engine.report.style_sheet import TEMPLATES, style_sheet
-from engine.report.tables import labelled
 from engine.report.views import leads, views
+
+TABLE = re.compile(r"<table.*?</table>", re.DOTALL)
+HEAD = re.compile(r"<thead>(.*?)</thead>", re.DOTALL)
+TITLE = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
+TAG = re.compile(r"<[^>]*>")
+ROW = re.compile(r"<tr\b.*?</tr>", re.DOTALL)
+CELL = re.compile(r"<(t[dh])\b")
 
 ROWS = 60
 """Rows of a long table in a page without scripts."""
@@ -109,3 +116,24 @@ def _unzipped(data: bytes) -> bytes:
     if not unzip.eof:
         raise ValueError("it is cut off")
     return content
+
+
+def labelled(html: str) -> str:
+    """The page with a `data-label` in each cell, the column's title, in tables with a head.
+
+    On a phone rows are blocks without a table head.
+    """
+    return TABLE.sub(lambda found: _labelled(found[0]), html)
+
+
+def _labelled(table: str) -> str:
+    head = HEAD.search(table)
+    if head is None:
+        return table
+    titles = [TAG.sub("", title).strip() for title in TITLE.findall(head[1])]
+
+    def in_row(row: re.Match[str]) -> str:
+        column = iter(titles)
+        return CELL.sub(lambda cell: f'<{cell[1]} data-label="{next(column, "")}"', row[0])
+
+    return table[: head.end()] + ROW.sub(in_row, table[head.end() :])

@@ -88,10 +88,10 @@ def dense(gradient: Tensor) -> Any:
     return tf.convert_to_tensor(gradient) if tracing() and isinstance(gradient, tf.IndexedSlices) else gradient
 
 
-def users_own(kind: type, name: str, others: tuple[str, ...] = KERAS) -> bool:
-    """Whether a class inherits a method from a class outside of modules with these prefixes, or defines it."""
+def users_own(kind: type, name: str) -> bool:
+    """Whether a class inherits a method from a class outside of Keras, or defines it."""
     owner = next((base for base in kind.__mro__ if name in vars(base)), None)
-    return owner is not None and not owner.__module__.startswith(others)
+    return owner is not None and not owner.__module__.startswith(KERAS)
 
 
 def note_slot(original: Original, *arguments: Any, **named: Any) -> Any:

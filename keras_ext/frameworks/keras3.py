@@ -53,9 +53,6 @@ from keras_ext.epochs.peeked import PeekedBatches
 from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import (
-    adadelta_updates,
-    adagrad_updates,
-    adam_updates,
     indexed_slices,
     keras3_accelerated,
     keras3_backup,
@@ -66,10 +63,7 @@ from keras_ext.frameworks import (
     keras3_loss_weights,
     keras3_metrics,
     keras3_scopes,
-    lion_updates,
-    nadam_updates,
-    rmsprop_updates,
-    sgd_updates,
+    optimizer_updates,
 )
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
@@ -274,13 +268,13 @@ def install() -> None:
     wrap(TFOptimizer, "_backend_update_step", indexed_slices.update_as_chosen)
     wrap(base_optimizer, "global_norm", indexed_slices.norm_of_values)
     wrap(keras.optimizers.LossScaleOptimizer, "check_finite", indexed_slices.check_values)
-    wrap(keras.optimizers.Adadelta, "update_step", adadelta_updates.update_step)
-    wrap(keras.optimizers.Adam, "update_step", adam_updates.update_step)
-    wrap(keras.optimizers.RMSprop, "update_step", rmsprop_updates.update_step)
-    wrap(keras.optimizers.SGD, "update_step", sgd_updates.update_step)
-    wrap(keras.optimizers.Adagrad, "update_step", adagrad_updates.update_step)
-    wrap(keras.optimizers.Nadam, "update_step", nadam_updates.update_step)
-    wrap(keras.optimizers.Lion, "update_step", lion_updates.update_step)
+    wrap(keras.optimizers.Adadelta, "update_step", optimizer_updates.adadelta_step)
+    wrap(keras.optimizers.Adam, "update_step", optimizer_updates.adam_step)
+    wrap(keras.optimizers.RMSprop, "update_step", optimizer_updates.rmsprop_step)
+    wrap(keras.optimizers.SGD, "update_step", optimizer_updates.sgd_step)
+    wrap(keras.optimizers.Adagrad, "update_step", optimizer_updates.adagrad_step)
+    wrap(keras.optimizers.Nadam, "update_step", optimizer_updates.nadam_step)
+    wrap(keras.optimizers.Lion, "update_step", optimizer_updates.lion_step)
     kinds = {keras.Sequential: SequentialExtension, Functional: FunctionalExtension, keras.Model: ModelExtension}
     keeper = ConfigKeeper(extension.install(keras.Model, kinds, "_distribute_strategy"), list(kinds.values()))
     keeper.wrap(keras.Sequential, Functional, keras.Model, cloning)

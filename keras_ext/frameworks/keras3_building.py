@@ -9,8 +9,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src import tree
+from keras.src import backend, tree
 from keras.src.backend import name_scope
+from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
@@ -20,8 +21,7 @@ from ipu._internal.compiler.variables import tracing
 from ipu._internal.thread_values import ThreadValue
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.frameworks.common import serves, users_own
-from keras_ext.frameworks.keras3_known_outputs import build_for_known_outputs
-from keras_ext.frameworks.keras3_loss_errors import error_of_loss
+from keras_ext.frameworks.keras3_known_outputs import build_for_known_outputs, symbolic
 from keras_ext.frameworks.keras3_metrics import note_fresh
 from keras_ext.types import Batch, Tensor
 from keras_ext.wrapping import Original
@@ -194,3 +194,22 @@ def _adopt(optimizer: Any, strategy: tf.distribute.Strategy) -> None:
         if ours and created_under.extended is not strategy.extended:
             optimizer._distribution_strategy = strategy
         optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
+def error_of_loss(model: keras.Model, batch: Batch) -> ValueError | None:
+    """The error of the model's loss for a batch; None if there is none, and for a model without a loss.
+
+    Where Keras builds nothing beforehand it computes the loss first; here metrics would raise first, less clearly.
+    """
+    if batch is None or model._compile_loss is None:
+        return None
+    inputs, labels, weights = data_adapter_utils.unpack_x_y_sample_weight(tree.map_structure(symbolic, batch))
+    try:
+        with model.distribute_strategy.scope():
+            outputs = backend.compute_output_spec(model, inputs, training=False)
+            backend.compute_output_spec(
+                model._compute_loss, inputs, labels, outputs, sample_weight=weights, training=False
+            )
+    except ValueError as error:
+        return error
+    return None

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from engine.errors import ProcessError
-from ipu._internal.processes.background import Background
 from ipu._internal.processes.signs import Sign
 from ipu._internal.processes.time_limits import SILENCE
+from ipu._internal.processes.transport import Background
 from ipu._internal.processes.watch import CollectiveWatch, Link
 
 ROOT = Path(__file__).parent.parent.parent

@@ -13,8 +13,8 @@ from engine.host.convolutions.select import select_convolutions
 from engine.ir import Module
 from engine.machine_code.abi import CODELET_TYPE, Scratch
 from engine.program.program import Buffer, ComputeSet, Mark, Program
-from engine.program.work.encoding import encoded
 from engine.runtime.buffers import aligned_zeros
+from engine.runtime.encode import encoded
 from tests.codelets.guarded_scratch import GuardedScratch
 
 GARBAGE = 0xFF

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.report.charts.comparison import comparison
 from engine.report.charts.liveness import live_bytes, live_tensors
 from engine.report.charts.memory import memory_by_tile, memory_histogram, memory_map
-from engine.report.charts.parts import costliest, exchanges, host_and_chip
+from engine.report.charts.parts import comparison, costliest, efficiency, exchanges, host_and_chip
 from engine.report.charts.pipeline import pipeline_bytes, pipeline_gantt
-from engine.report.charts.scaling import efficiency
 from engine.report.charts.trace import lanes, phases_over_time
 
 Specification = dict[str, Any]

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.report.charts.style import coloured, figure, keyed, named, number, phase_colours, quantity, short_axis
+from engine.report.charts.style import (
+    PHASES,
+    coloured,
+    figure,
+    keyed,
+    named,
+    number,
+    phase_colours,
+    quantity,
+    short_axis,
+)
 from engine.report.numbers import cut
 
 MOST = 15
@@ -72,3 +82,48 @@ def host_and_chip(data: dict[str, Any]) -> dict[str, Any] | None:
         "tooltip": [{"field": "lane"}, number("end", "cycles")],
     }
     return figure(110, data={"values": rows}, mark={"type": "bar", "height": {"band": 0.6}}, encoding=encoding)
+
+
+def comparison(data: dict[str, Any]) -> dict[str, Any] | None:
+    """Two stacked bars of cycles by part of a step; None for a report without a comparison."""
+    if "comparison" not in data:
+        return None
+    rows = [
+        {"when": when, "phase": line["name"], "cycles": line[key], "order": PHASES.index(line["name"])}
+        for when, key in (("before", "before"), ("now", "now"))
+        for line in data["comparison"]["parts"]
+        if line["name"] in PHASES
+    ]
+    encoding = {
+        "y": named("when", 12),
+        "x": quantity("cycles", {**short_axis("cycles of a step"), "grid": True}),
+        "color": coloured("phase", phase_colours({row["phase"] for row in rows})),
+        "order": {"field": "order"},
+        "tooltip": [{"field": "phase"}, number("cycles")],
+    }
+    return figure(90, data={"values": rows}, mark={"type": "bar", "height": {"band": 0.62}}, encoding=encoding)
+
+
+def efficiency(data: dict[str, Any]) -> dict[str, Any] | None:
+    """Throughput of a replica relative to a single one, over the number of replicas."""
+    scaling = data["scaling"]
+    if not scaling:
+        return None
+    rows = [
+        {name: row[name] for name in ("replicas", "efficiency", "gradient_share")} | {"rate": row["samples_per_second"]}
+        for row in scaling["rows"]
+    ]
+    axis = {"title": "replicas", "values": [row["replicas"] for row in rows], "format": ",d"}
+    encoding = {
+        "x": quantity("replicas", axis, scale={"type": "log", "base": 2, "nice": False}),
+        "y": quantity("efficiency", {"title": "of one replica's throughput", "format": ".0%", "tickCount": 5}, 1.05),
+        "tooltip": [
+            number("replicas"),
+            {"field": "efficiency", "type": "quantitative", "format": ".1%"},
+            {"field": "gradient_share", "type": "quantitative", "format": ".1%", "title": "gradients"},
+            {"field": "rate", "type": "quantitative", "format": ".3~s", "title": "samples/s"},
+        ],
+    }
+    point = {"filled": True, "size": 60, "color": "var(--accent)"}
+    mark = {"type": "line", "color": "var(--accent)", "strokeWidth": 2, "point": point}
+    return figure(190, data={"values": rows}, mark=mark, encoding=encoding)

@@ -17,10 +17,10 @@ from engine.errors import UnsupportedOperation
 from engine.ir import Module
 from engine.ir.check_tokens import with_check_tokens, without_checks
 from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT, target_of
+from engine.ir.op_names import WHOLE, ambiguous_scopes, outermost_scope
 from engine.partition.storage import Storage
 from ipu._internal.compiler.batch_norm import with_groups
 from ipu._internal.compiler.device_variables import DeviceVariable, HostVariable
-from ipu._internal.compiler.distinct_scopes import keep_distinct_scopes
 from ipu._internal.compiler.emission import module_of
 from ipu._internal.compiler.handles import is_variable
 from ipu._internal.compiler.optimizer_state import OptimizerState, optimizer_state_of
@@ -198,3 +198,16 @@ def _variable(variable: Variable, handle: tf.Tensor) -> DeviceVariable:
             f"over data sets in the strategy's scope."
         )
     return variable if hasattr(variable, "device_buffer") else HostVariable(handle, variable)
+
+
+def keep_distinct_scopes(imported: Module) -> None:
+    """Puts operations that differ in their outermost scope alone into a scope that makes reports print the whole scope.
+
+    Reports leave out the outermost scope, which is the name of a Keras model; in functions of one's own it may be all
+    that tells two operations apart, as in a/dense and b/dense. `imported` is a module that no pass has seen.
+    """
+    instructions = [each for computation in imported.computations() for each in computation.instructions]
+    scopes = ambiguous_scopes({each.op_name for each in instructions})
+    for each in instructions if scopes else ():
+        if outermost_scope(each.op_name) in scopes:
+            each.op_name = f"{WHOLE}/{each.op_name}"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.framework.ops import EagerTensor
 from tensorflow.python.training.training_util import _get_or_create_global_step_read
@@ -18,7 +21,6 @@ from ipu._internal.compiler.collectives import cross_replica_sum
 from ipu._internal.compiler.graph_structure import nested_operations
 from ipu._internal.compiler.processes import transport_of_functions
 from ipu._internal.estimators.estimator import Estimator
-from ipu._internal.estimators.fed_arrays import fed_arrays
 from ipu._internal.estimators.hooks import EndOfData
 from ipu._internal.estimators.ipu_run_config import RunConfig
 from ipu._internal.estimators.specs import EstimatorSpec, ModeKeys
@@ -29,6 +31,7 @@ from ipu.ops.summary_ops import ipu_compile_summary
 from ipu.scopes import ipu_scope
 
 v1 = tf.compat.v1
+LEAST_BYTES = 1 << 20
 ASSIGNMENTS = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
 
 
@@ -201,3 +204,27 @@ def _origin(tensor: tf.Tensor) -> tf.Tensor:
             break
         tensor = outside
     return tensor
+
+
+@contextmanager
+def fed_arrays() -> Iterator[dict[Any, np.ndarray]]:
+    """Puts placeholders in place of large arrays in the default graph, but not in functions; yields the arrays.
+
+    Constants would be copied, and end at 2 GB.
+    """
+    graph, create = v1.get_default_graph(), ops._create_graph_constant
+    arrays: dict[Any, np.ndarray] = {}
+
+    def fed(value: Any, dtype: Any, shape: Any, *arguments: Any, **named: Any) -> tf.Tensor:
+        is_large = isinstance(value, np.ndarray) and value.nbytes >= LEAST_BYTES and shape is None
+        if not is_large or v1.get_default_graph() is not graph or value.dtype.kind not in "biuf":
+            return create(value, dtype, shape, *arguments, **named)
+        placeholder = v1.placeholder(dtype or value.dtype, value.shape)
+        arrays[placeholder] = value.copy()  # a session would see later changes
+        return placeholder
+
+    ops._create_graph_constant = fed
+    try:
+        yield arrays
+    finally:
+        ops._create_graph_constant = create

@@ -7,17 +7,19 @@ raise an error where they part, not a deadlock or a wrong number.
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from engine.errors import InternalError
-from ipu._internal.processes.background import Background
+from engine.single_thread import SingleThread
 
 if TYPE_CHECKING:
     from engine.runtime.process_sums import SharedRows
@@ -28,6 +30,29 @@ IN_PLACE = "all_reduce in place"
 SPINNING = 0.002
 """Seconds for which a process polls for the others before it sleeps between two polls."""
 FOLDS: dict[str, Callable[..., np.ndarray]] = {"sum": np.sum, "min": np.min, "max": np.max, "product": np.prod}
+
+
+class Background(SingleThread):
+    """Calls that one thread executes in order. It does not keep the interpreter alive."""
+
+    def __init__(self) -> None:
+        super().__init__("collectives")
+        self._latest: Future[Any] | None = None
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        """Executes a call after those before it. The future has the error that ended the thread, if it has ended."""
+        self._latest = super().submit(function, *arguments, **named)
+        return self._latest
+
+    def wait(self) -> None:
+        """Returns once all calls have ended, however they did."""
+        if self._latest is not None:
+            wait([self._latest])
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the current thread is the one that executes the calls."""
+        return threading.current_thread() is self._thread
 
 
 class Transport(ABC):

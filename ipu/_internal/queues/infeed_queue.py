@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -11,15 +12,22 @@ from engine.integers import checked_integer
 from engine.ir.device_operations import INFEED
 from ipu._internal.compiler.device_calls import ordered_call, require_trace
 from ipu._internal.config.deprecation import deprecated_arguments
-from ipu._internal.graphs.session_operations import building_graph, in_eager_or_graph, variant_operation
+from ipu._internal.graphs.session_operations import (
+    building_graph,
+    in_eager_or_graph,
+    session_operation,
+    variant_operation,
+)
+from ipu._internal.graphs.variables import Session, session_run
 from ipu._internal.queues.checks import DEDUCED, check_device, check_ordinal
 from ipu._internal.queues.deprecated_arguments import INFEED as DEPRECATED
 from ipu._internal.queues.elements import check_feedable, check_specs, is_feedable, leaf_shapes, packed, tuple_elements
 from ipu._internal.queues.feeder import automatic_depth
 from ipu._internal.queues.infeed import InfeedEndpoint
 from ipu._internal.queues.row_elements import RowElements, rows_of
-from ipu._internal.queues.session_elements import has_tables, read_by_session
 from ipu._internal.types import Nest
+
+v1 = tf.compat.v1
 
 DEFAULT_PREFETCH_DEPTH, MAXIMAL_PREFETCH_DEPTH = 3, 255
 
@@ -228,3 +236,28 @@ class IPUOwnedIterator(IPUIterator):
     Raises:
         ValueError: no dataset, another element_spec than the data set's, or as IPUInfeedQueue.
     """
+
+
+def has_tables() -> bool:
+    """Whether the default graph has lookup tables."""
+    return bool(v1.get_collection(v1.GraphKeys.TABLE_INITIALIZERS))
+
+
+def read_by_session(dataset: tf.data.Dataset, start: Callable[[tf.data.Dataset], Any]) -> tf.Operation:
+    """An operation that calls `start` with the elements of a data set, which the session that executes it reads."""
+    iterator = v1.data.make_initializable_iterator(dataset)
+    element = iterator.get_next()
+
+    def elements(session: Session) -> Iterator[Nest]:
+        try:
+            while True:
+                values = session_run(session, {}, tf.nest.flatten(element), [])
+                yield tf.nest.pack_sequence_as(element, values)
+        except tf.errors.OutOfRangeError:
+            return
+
+    def begin(session: Session) -> None:
+        start(tf.data.Dataset.from_generator(lambda: elements(session), output_signature=dataset.element_spec))
+
+    with tf.control_dependencies([iterator.initializer]):
+        return session_operation(begin)
