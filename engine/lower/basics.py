@@ -134,7 +134,9 @@ def lower_concatenate(context: Context, instruction: Instruction) -> Value:
 
 @lowering("reduce")
 def lower_empty_reduce(context: Context, instruction: Instruction) -> Value:
-    """A reduce over no elements is its initial value; every other reduce is part of a fusion."""
+    """A reduce over no elements is its initial value; every other reduce is part of a fusion, or is refused."""
+    if instruction.operands[0].array_shape.elements and any(shape.elements for shape in instruction.tuple_shapes):
+        raise context.unsupported(instruction)
     count = len(instruction.operands) // 2
     results = []
     for number, shape in enumerate(instruction.tuple_shapes):

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.ir import Instruction, Shape, SliceDimension
-from engine.passes.rewriting import make
+from engine.ir import Computation, Instruction, Shape, SliceDimension, TupleShape
+from engine.ir.opcodes import ELEMENTWISE
+from engine.passes.rewriting import changed, make
 
 
 def constant(like: Instruction, literal: np.ndarray, shape: Shape) -> Instruction:
@@ -56,3 +57,25 @@ def slice_of(like: Instruction, operand: Instruction, slices: Sequence[SliceDime
 def elementwise(like: Instruction, opcode: str, *operands: Instruction) -> Instruction:
     """An operation whose result has its first operand's shape."""
     return make(like, opcode, operands[0].shape, operands)
+
+
+def on_arrays(
+    like: Instruction, body: Computation, operands: Sequence[Instruction], dimensions: Sequence[int]
+) -> Instruction | None:
+    """A scalar body's operations, each on all elements of arrays of these dimensions; None for a loop in it, say."""
+    whole: dict[Instruction, Instruction] = {}
+    for inner in body.instructions:
+        if inner.opcode == "parameter":
+            whole[inner] = operands[inner["parameter_number"]]
+        elif inner.opcode == "tuple":
+            results = [whole[operand] for operand in inner.operands]
+            whole[inner] = make(like, "tuple", TupleShape(tuple(each.shape for each in results)), results)
+        elif inner.opcode == "constant":
+            shape = Shape(inner.array_shape.element_type, tuple(dimensions))
+            whole[inner] = splat_of(like, inner["literal"], shape)
+        elif inner.opcode in ELEMENTWISE:
+            shape = Shape(inner.array_shape.element_type, tuple(dimensions))
+            whole[inner] = changed(inner, shape=shape, operands=[whole[operand] for operand in inner.operands])
+        else:
+            return None
+    return whole[body.root]

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from engine.compile import build_program, prepare
+from engine.ir import Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.program.work.fused_loop import FusedLoop
 from tests.engine.running import check, fast
 from tests.lower.random_modules import LARGE, SHAPES, Maker
 from tests.passes.checking import arguments_for
 from tests.passes.random_modules import RandomModule
+from tests.passes.test_merged_dimensions import argmax_body
 
 
 @pytest.mark.sample(12)
@@ -172,3 +174,30 @@ def test_empty_arrays(shape: tuple[int, ...]) -> None:
     y = builder.elementwise("tanh", builder.add(x, builder.splat(1.0, shape)))
     totals = [builder.reduce(y, builder.constant(2.0), range(n)) for n in range(len(shape) + 1)]
     check(builder.module(builder.tuple(y, *totals, builder.transpose(y, range(len(shape))[::-1]))))
+
+
+@pytest.mark.parametrize("opcode", ["power", "subtract", "divide", "add", "maximum"])
+def test_what_reads_a_reduction_of_one_element_beside_its_operand(opcode: str) -> None:
+    """Bodies that do not commute are reduced even over one element, whose readers seem to have the same loops."""
+    b = Builder()
+    x = b.parameter("f32", (7, 1))
+    shifted = b.subtract(x, b.splat(0.25, (7, 1)))
+    exponential = b.elementwise("exponential", shifted)
+    reduced = b.reduce(b.multiply(shifted, x), b.constant(1.5), (1,), opcode)
+    log = b.elementwise("log", b.reduce(exponential, b.constant(0.0), (1,)))
+    root = b.tuple(b.divide(exponential, exponential), b.subtract(log, reduced))
+    check(b.module(root), [np.random.default_rng(0).uniform(1, 2, (7, 1)).astype(np.float32)], tolerance=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(7, 1), (1, 1), (7, 1, 5), (1,)])
+def test_the_best_of_one_element(shape: tuple[int, ...]) -> None:
+    """Several arrays are reduced together over dimensions of one element, alone or beside others."""
+    dimensions = tuple(range(1, len(shape))) if len(shape) > 1 else (0,)
+    left = tuple(size for d, size in enumerate(shape) if d not in dimensions)
+    b = Builder()
+    x = b.parameter("f32", shape)
+    operands = x, b.iota("s32", shape, len(shape) - 1), b.constant(-np.inf), b.constant(9, "s32")
+    pairs = TupleShape((Shape("f32", left), Shape("s32", left)))
+    best = b.instruction("reduce", pairs, operands, (argmax_body(),), dimensions=dimensions)
+    root = b.tuple(b.get_tuple_element(best, 0), b.get_tuple_element(best, 1))
+    check(b.module(root), [np.random.default_rng(0).standard_normal(shape, np.float32)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.ir import Computation, Instruction
 from engine.ir.opcodes import COMMUTATIVE, neutral_element
 from engine.passes import construct
@@ -29,32 +31,30 @@ def is_neutral(opcode: str, initial: Instruction) -> bool:
 
 @RULES.on("reduce")
 def without_unit_dimensions(instruction: Instruction) -> Instruction | None:
-    """Removes reduced dimensions of size one with a reshape, before the others are reduced."""
-    if len(instruction.operands) != 2:
-        return None
-    operand, initial = instruction.operands
-    sizes, reduced = operand.array_shape.dimensions, instruction["dimensions"]
+    """Removes reduced dimensions of size one with reshapes, before the others are reduced."""
+    count = len(instruction.operands) // 2
+    arrays, initial = instruction.operands[:count], instruction.operands[count:]
+    sizes, reduced = arrays[0].array_shape.dimensions, instruction["dimensions"]
     if reduced and all(sizes[d] != 1 for d in reduced):
         return None
     dropped = {d for d in reduced if sizes[d] == 1}
     kept = [d for d in range(len(sizes)) if d not in dropped]
-    inner = construct.reshape(instruction, operand, [sizes[d] for d in kept])
+    inner = [construct.reshape(instruction, each, [sizes[d] for d in kept]) for each in arrays]
     left = tuple(kept.index(d) for d in reduced if d not in dropped)
     if left:
-        return changed(instruction, operands=(inner, initial), dimensions=left)
+        return changed(instruction, operands=(*inner, *initial), dimensions=left)
     return _combined(instruction, inner, initial)
 
 
-def _combined(instruction: Instruction, value: Instruction, initial: Instruction) -> Instruction | None:
-    """A reduction of one element to each result: body(initial, element); None for other bodies."""
-    opcode = simple_body(instruction.called[0])
-    if opcode is None:
-        return None
-    if is_neutral(opcode, initial):
-        return value
-    dimensions = instruction.array_shape.dimensions
-    spread = construct.broadcast(instruction, initial, dimensions, ()) if dimensions else initial
-    return construct.elementwise(instruction, opcode, spread, value)
+def _combined(
+    instruction: Instruction, values: Sequence[Instruction], initial: Sequence[Instruction]
+) -> Instruction | None:
+    """A reduction of one element to each result: body(initial, element); None for a body with a loop, say."""
+    opcode, dimensions = simple_body(instruction.called[0]), values[0].array_shape.dimensions
+    if opcode is not None and is_neutral(opcode, initial[0]):
+        return values[0]
+    spread = [construct.broadcast(instruction, each, dimensions, ()) if dimensions else each for each in initial]
+    return construct.on_arrays(instruction, instruction.called[0], (*spread, *values), dimensions)
 
 
 @RULES.on("reduce")
@@ -80,4 +80,5 @@ def window_of_one(instruction: Instruction) -> Instruction | None:
         w.size == w.stride == w.base_dilation == 1 and w.padding_low == w.padding_high == 0
         for w in instruction["window"]
     )
-    return _combined(instruction, *instruction.operands) if still else None
+    operand, initial = instruction.operands
+    return _combined(instruction, [operand], [initial]) if still else None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.ir import Instruction, Shape
-from engine.ir.opcodes import ELEMENTWISE
+from engine.ir import Instruction
 from engine.passes import construct
-from engine.passes.rewriting import RuleSet, changed, make
+from engine.passes.rewriting import RuleSet, make
 from engine.passes.splats import is_splat_of
 
 RULES = RuleSet()
@@ -33,19 +32,7 @@ def size_that_it_has_already(instruction: Instruction) -> Instruction | None:
 def map_of_whole_arrays(instruction: Instruction) -> Instruction | None:
     """The body's operations, each on all elements. A body with a loop, say, remains, and causes an error later."""
     (body,) = instruction.called
-    if any(i.opcode not in ELEMENTWISE | {"parameter", "constant"} for i in body.instructions):
-        return None
-    dimensions = instruction.array_shape.dimensions
-    whole: dict[Instruction, Instruction] = {}
-    for inner in body.instructions:
-        shape = Shape(inner.array_shape.element_type, dimensions)
-        if inner.opcode == "parameter":
-            whole[inner] = instruction.operands[inner["parameter_number"]]
-        elif inner.opcode == "constant":
-            whole[inner] = construct.splat_of(instruction, inner["literal"], shape)
-        else:
-            whole[inner] = changed(inner, shape=shape, operands=[whole[operand] for operand in inner.operands])
-    return whole[body.root]
+    return construct.on_arrays(instruction, body, instruction.operands, instruction.array_shape.dimensions)
 
 
 @RULES.on("after-all")
