@@ -276,11 +276,15 @@ def _staged(
 ) -> Prediction:
     """The prediction for stages of whole blocks, which begin `at` blocks, or else where the period is the shortest.
 
+    Each stage has its own of the `memory_proportions`, or all have the one `memory_proportion`.
     Stages are on IPUs of their own, in a grouped schedule with recomputation.
     """
     batch, chip = arguments["batch"], target(arguments["chip"])
-    step = traced(_classifier(model, shape), *_image_specs(shape, arguments))
-    train, forward = np.transpose([*zip_longest(_blocks(step.train), _blocks(step.forward), fillvalue=0)])
+    proportions = arguments.get("memory_proportions", [arguments.get("memory_proportion", 0.6)] * stages)
+    whole, costs_at = _classifier(model, shape), {}
+    for each in set(proportions):
+        step = traced(whole, *_image_specs(shape, arguments | {"memory_proportion": each}))
+        costs_at[each] = np.transpose([*zip_longest(_blocks(step.train), _blocks(step.forward), fillvalue=0)])
     micro_batches, devices = arguments["accumulation"], devices_of(stages, None)
     schedule = make_schedule("Grouped", devices, micro_batches, training=True, recomputation="then_backpropagate")
     parameters = _parameters(model)
@@ -295,15 +299,16 @@ def _staged(
                 links["forward"][sink] += transfer_cycles(size, source, sink, chip)
                 links["backward"][source] += transfer_cycles(size, sink, source, chip)
         for stage, (first, end) in enumerate(pairwise(edges)):
-            ahead, both = forward[first:end].sum(), train[first:end].sum()
+            both, ahead = costs_at[proportions[stage]][:, first:end].sum(axis=1)
             for kind, cycles in (("forward", ahead), ("recompute", ahead), ("backward", both - ahead)):
                 costs[kind, stage] = PartCost(kind, stage, compute=cycles, sync=sync, links=links[kind][stage])
             held = sum(number for block, number in parameters.items() if first <= block < end)
             costs["update", stage] = _update(held, stage, stages, arguments)
         return lay_out(schedule, costs).cycles
 
-    cuts = [at] if at else combinations(range(1, len(train)), stages - 1)
-    cycles = min(execution((0, *cut, len(train))) for cut in cuts) / micro_batches
+    blocks = costs_at[proportions[0]].shape[1]
+    cuts = [at] if at else combinations(range(1, blocks), stages - 1)
+    cycles = min(execution((0, *cut, blocks)) for cut in cuts) / micro_batches
     return _prediction(arguments, batch, cycles, step.multiply_adds, stages)
 
 

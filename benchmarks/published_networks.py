@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 from keras import layers
 
 GROUP_NET_B4 = ((1, 3, 1, 24, 2), (4, 3, 2, 32, 4), (4, 5, 2, 56, 4), (4, 3, 2, 112, 6), (4, 5, 1, 160, 6))
@@ -119,8 +120,50 @@ class Merged(layers.Layer):
         return keras.ops.reshape(keras.ops.transpose(x, (0, 1, 3, 2, 4, 5)), (-1, rows // 2, columns // 2, 4 * width))
 
 
+class WindowAttention(layers.Layer):
+    """Attention in windows of 7 x 7 positions, with biases of relative positions and masks of rolled windows."""
+
+    def __init__(self, heads: int, windows: int, shift: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.heads, self.windows, self.shift = heads, windows, shift
+
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.mixed, self.out = layers.Dense(3 * shape[-1]), layers.Dense(shape[-1])
+        self.mixed.build(shape)
+        self.out.build(shape)
+        self.biases = self.add_weight((13 * 13, self.heads), "zeros", name="biases")
+
+    def call(self, x: Any) -> Any:
+        width = x.shape[-1] // self.heads
+        rows = keras.ops.reshape(self.mixed(x), (-1, 49, 3, self.heads, width))
+        query, key, value = (keras.ops.transpose(rows[:, :, each], (0, 2, 1, 3)) for each in range(3))
+        products = keras.ops.matmul(query * width**-0.5, keras.ops.transpose(key, (0, 1, 3, 2)))
+        biases = keras.ops.reshape(keras.ops.take(self.biases, relative_positions(), 0), (49, 49, self.heads))
+        products = products + keras.ops.transpose(biases, (2, 0, 1))
+        if self.shift:
+            apart = keras.ops.cast(rolled_masks(self.windows), products.dtype)[:, None]
+            products = keras.ops.reshape(products, (-1, self.windows**2, self.heads, 49, 49)) + apart
+            products = keras.ops.reshape(products, (-1, self.heads, 49, 49))
+        mixed = keras.ops.matmul(keras.ops.softmax(products), value)
+        return self.out(keras.ops.reshape(keras.ops.transpose(mixed, (0, 2, 1, 3)), (-1, 49, x.shape[-1])))
+
+
+def relative_positions() -> np.ndarray:
+    """The row of a window's biases for each pair of its 49 positions: int32 (2401,)."""
+    places = np.stack(np.divmod(np.arange(49), 7))
+    apart = places[:, :, None] - places[:, None] + 6
+    return (13 * apart[0] + apart[1]).reshape(-1).astype("int32")
+
+
+def rolled_masks(windows: int) -> np.ndarray:
+    """-100 for pairs of positions that were not neighbours before the roll: float32 (windows ** 2, 49, 49)."""
+    part = np.digitize(np.arange(7 * windows), (7 * windows - 7, 7 * windows - 3))
+    field = (3 * part[:, None] + part).reshape(windows, 7, windows, 7).transpose(0, 2, 1, 3).reshape(-1, 49)
+    return np.where(field[:, None] == field[:, :, None], 0, -100).astype("float32")
+
+
 def swin_tiny() -> keras.Model:
-    """Swin-Tiny for 224 x 224 pixels, without biases of relative positions and masks of rolled windows."""
+    """Swin-Tiny for 224 x 224 pixels, with stochastic depth of up to 20 %."""
     inputs = keras.Input((224, 224, 3))
     x = layers.LayerNormalization(name="block0_norm")(layers.Conv2D(96, 4, 4, name="block0_patches")(inputs))
     number = 0
@@ -128,13 +171,17 @@ def swin_tiny() -> keras.Model:
         size, width = 56 // 2**stage, 96 * 2**stage
         for repeat in range(depth):
             number += 1
-            name, shift = f"block{number}", 3 * (repeat % 2) * (size > 7)
+            name, shift, rate = f"block{number}", 3 * (repeat % 2) * (size > 7), (number - 1) / 55
             y = Windows(shift, name=f"{name}_windows")(layers.LayerNormalization(name=f"{name}_norm")(x))
-            y = layers.MultiHeadAttention(heads, width // heads, name=f"{name}_attention")(y, y)
-            x = layers.Add(name=f"{name}_add")([x, Field(size, shift, name=f"{name}_field")(y)])
+            y = WindowAttention(heads, size // 7, shift, name=f"{name}_attention")(y)
+            y = Field(size, shift, name=f"{name}_field")(y)
+            x = layers.Add(name=f"{name}_add")([x, layers.Dropout(rate, (None, 1, 1, 1), name=f"{name}_path")(y)])
             y = layers.LayerNormalization(name=f"{name}_second_norm")(x)
             y = layers.Dense(4 * width, "gelu", name=f"{name}_wide")(y)
-            x = layers.Add(name=f"{name}_second_add")([x, layers.Dense(width, name=f"{name}_narrow")(y)])
+            y = layers.Dense(width, name=f"{name}_narrow")(y)
+            x = layers.Add(name=f"{name}_second_add")(
+                [x, layers.Dropout(rate, (None, 1, 1, 1), name=f"{name}_second_path")(y)]
+            )
         if stage < 3:
             y = layers.LayerNormalization(name=f"{name}_merged_norm")(Merged(name=f"{name}_merged")(x))
             x = layers.Dense(2 * width, use_bias=False, name=f"{name}_halved")(y)

@@ -38,6 +38,11 @@ class PlannedConvolution:
         return self.size.inputs * prod(self.size.taps)
 
     @property
+    def sums_positions(self) -> bool:
+        """True if sums have more terms of positions than there are results of them, as in a kernel's gradient."""
+        return prod(self.size.taps) > prod(self.size.field)
+
+    @property
     def multiply_adds(self) -> int:
         return self.size.groups * self.rows * self.size.outputs * self.k
 

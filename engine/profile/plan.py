@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import product as product_of
 
 import numpy as np
 
@@ -179,13 +180,16 @@ def _ways_of(
         after = after + (block.kernel + results) * item // target.vector_bytes
         sync = sync + 2 * target.superstep_sync
     found = []
-    for vertex in _vertices(convolution, block, target, partials_type):
-        before = rearrangement(undivided, vertex.moved, cuts.tiles, target, vertex.folded)
+    # Operands are rearranged before all passes. In a kernel's gradient each pass may rearrange what it reads.
+    by_pass = ((convolution, passes),) if passes > 1 and convolution.sums_positions else ()
+    vertices = _vertices(convolution, block, target, partials_type)
+    for vertex, (source, times) in product_of(vertices, ((undivided, 1), *by_pass)):
+        before = rearrangement(source, vertex.moved, cuts.tiles, target, vertex.folded)
         bytes_a, bytes_b = received(convolution, block, cuts, vertex.folded)
         exchange = _transfer(bytes_a, bytes_b, cuts, target) + np.where(split, _cycles_of(summed, target), 0)
         added_up = np.zeros_like(after) if vertex.method == OUTER_PRODUCT else after
-        whole = (vertex.cycles + added_up) * passes + before.compute
-        exchanged, synced = exchange * passes + before.exchange, sync * passes + before.sync
+        whole = (vertex.cycles + added_up) * passes + before.compute * times
+        exchanged, synced = exchange * passes + before.exchange * times, sync * passes + before.sync * times
         whole = np.maximum(whole, fewest - exchanged - synced)
         # An exchange is part of the superstep that needs it: rearranged arrays stay until the vertices have run. They
         # are freed, with all that the vertices read, before partial sums are added.

@@ -151,6 +151,20 @@ def test_less_memory_takes_more_cycles(
         assert less.temporary_bytes <= more.temporary_bytes and less.cycles >= more.cycles
 
 
+@pytest.mark.parametrize("proportion", [0.1, 0.3, 0.5, 0.6])
+@pytest.mark.parametrize(("features", "field"), [(64, 512), (128, 256), (512, 64)])
+def test_a_kernel_gradient_of_twice_the_features_takes_at_most_twice_the_cycles(
+    features: int, field: int, proportion: float
+) -> None:
+    options, fields = ProductOptions("f16", proportion), (field, field)
+    one, two = (
+        PlannedConvolution(ConvolutionSize(1, n, 1, 64, (3, 3), fields, (1, 1), (1, 1), fields), "f16", "", "ab")
+        for n in (features, 2 * features)
+    )
+    cycles, twice = (best_plan(each, MK2, options).cycles for each in (one, two))
+    assert cycles < twice < 2.1 * cycles
+
+
 def test_a_program_tells_the_sizes() -> None:
     window = WindowDimension(3, 2, 1, 1)
     (made,) = [c for c in program(2, 12, 8, 16, window).compute_sets if c.work_estimate.multiply_adds]
