@@ -1,6 +1,6 @@
 """Whole models whose throughput Graphcore published, built in their published configurations and estimated.
 
-Each is a Keras model in half precision, whose forward and backward pass are traced. Encoders are built with one and
+Each is a Keras model, in half precision if its row does not say other, whose forward and backward pass are traced. Encoders are built with one and
 with two layers; each further layer adds the difference. Nothing runs.
 """
 
@@ -31,7 +31,7 @@ from ipu._internal.compiler.trace import trace_step
 
 VOCABULARY = 30_522
 BLOCK = re.compile(r"block(\d+)")
-HALF_BYTES = 2
+POLICIES = {"f16": "float16", "f32": "float32"}
 STATE_BYTES = 8
 """An optimizer's two averages of each parameter, in fp32."""
 
@@ -118,7 +118,7 @@ def _classifier(model: keras.Model, shape: tuple[int, ...]) -> keras.Model:
 
 
 def _image_specs(shape: tuple[int, ...], arguments: dict[str, Any]) -> tuple[list[tf.TensorSpec], str, Assumptions]:
-    specs = [tf.TensorSpec((arguments["batch"], *shape), tf.float16)]
+    specs = [tf.TensorSpec((arguments["batch"], *shape), _policy(arguments))]
     return specs, arguments["chip"], _assumptions(arguments)
 
 
@@ -212,7 +212,7 @@ def _pipelined(
 def _update(parameters: int, stage: int, ipus: int, arguments: dict[str, Any]) -> PartCost:
     """An update of the parameters of one IPU: a sum over replicas, and states that come from streaming memory."""
     chip = target(arguments["chip"])
-    summed = all_reduce(HALF_BYTES * parameters, arguments.get("replicas", 1), chip, ipus)
+    summed = all_reduce(_item_bytes(arguments) * parameters, arguments.get("replicas", 1), chip, ipus)
     streamed = 2 * STATE_BYTES * parameters / chip.streaming_memory_bytes_per_second
     links, syncs, streaming = (ceil(each * chip.clock_hz) for each in (summed.transfer, summed.syncs, streamed))
     return PartCost("update", stage, links=links, sync=syncs, streaming=streaming)
@@ -220,15 +220,23 @@ def _update(parameters: int, stage: int, ipus: int, arguments: dict[str, Any]) -
 
 def _transfer(arguments: dict[str, Any], source: int, destination: int, chip: Target) -> int:
     """Cycles of the transfer of a micro-batch's states, or of their gradients, from another IPU."""
-    size = HALF_BYTES * arguments["batch"] * arguments["length"] * arguments["width"]
+    size = _item_bytes(arguments) * arguments["batch"] * arguments["length"] * arguments["width"]
     return transfer_cycles(size, source, destination, chip)
 
 
 def _prediction(arguments: dict[str, Any], samples: int, cycles: float, multiply_adds: int, ipus: int) -> Prediction:
     chip = target(arguments["chip"])
     seconds = cycles / chip.clock_hz
-    peak = chip.peak_flops("f16", arguments["partials_type"])
+    peak = chip.peak_flops(arguments.get("element_type", "f16"), arguments["partials_type"])
     return Prediction(samples / seconds / ipus, cycles, 2 * multiply_adds / seconds / ipus / peak)
+
+
+def _policy(arguments: dict[str, Any]) -> str:
+    return POLICIES[arguments.get("element_type", "f16")]
+
+
+def _item_bytes(arguments: dict[str, Any]) -> int:
+    return tf.as_dtype(_policy(arguments)).size
 
 
 def _assumptions(arguments: dict[str, Any]) -> Assumptions:
@@ -243,7 +251,7 @@ def _assumptions(arguments: dict[str, Any]) -> Assumptions:
 def predict(arguments: dict[str, Any]) -> Prediction:
     """The prediction for the arguments of a whole model in engine/data/measurements.toml."""
     before = keras.mixed_precision.dtype_policy()
-    keras.mixed_precision.set_dtype_policy("float16")
+    keras.mixed_precision.set_dtype_policy(_policy(arguments))
     try:
         return BUILDERS[arguments["model"]](arguments)
     finally:
@@ -288,7 +296,8 @@ def _staged(
     micro_batches, devices = arguments["accumulation"], devices_of(stages, None)
     schedule = make_schedule("Grouped", devices, micro_batches, training=True, recomputation="then_backpropagate")
     parameters = _parameters(model)
-    crossing = [(batch * size, made, used) for size, made, used in _between_blocks(model)]
+    scale = batch * _item_bytes(arguments)
+    crossing = [(scale * size, made, used) for size, made, used in _between_blocks(model)]
 
     def execution(edges: tuple[int, ...]) -> int:
         costs, sync = {}, chip.external_sync_cycles(stages)
@@ -322,7 +331,7 @@ def _parameters(model: keras.Model) -> dict[int, int]:
 
 
 def _between_blocks(model: keras.Model) -> list[tuple[int, int, set[int]]]:
-    """Arrays that other blocks read: bytes for one image, the block that makes them, the blocks that read them."""
+    """Arrays that other blocks read: elements for one image, the block that makes them, the blocks that read them."""
     found: dict[Any, tuple[int, int, set[int]]] = {}
     block = {each.name: int(named[1]) for each in model.layers if (named := BLOCK.search(each.name))}
     for reader in model.layers:
@@ -330,7 +339,7 @@ def _between_blocks(model: keras.Model) -> list[tuple[int, int, set[int]]]:
             for array in node.arguments.keras_tensors:
                 made = block.get(array._keras_history.operation.name)
                 if made is not None and made != block[reader.name]:
-                    size = HALF_BYTES * prod(array.shape[1:])
+                    size = prod(array.shape[1:])
                     found.setdefault(id(array), (size, made, set()))[2].add(block[reader.name])
     return list(found.values())
 

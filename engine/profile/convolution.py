@@ -115,18 +115,20 @@ class TileShares:
         return np.minimum(np.ceil(reach), most).astype(np.int64)
 
 
-def blocks(convolution: PlannedConvolution, cuts: Cuts, taps_first: bool) -> TileShares:
+def blocks(convolution: PlannedConvolution, cuts: Cuts, taps_first: bool, runs_divided: bool = False) -> TileShares:
     """Divide images before the field, and input features before taps or, with `taps_first`, after them.
 
-    Taps of the last dimension are never divided, as in poplin ("splitting the innermost kernel dimension").
+    Taps of the last dimension are divided with `runs_divided` only, where they are folded into input features: poplin
+    does not split "the innermost kernel dimension".
     """
     size = convolution.size
     batch, *field = _cut([size.batch, *size.field], cuts.rows)
+    divided = len(size.taps) - (not runs_divided)
     if taps_first:
-        *taps, inputs = _cut([*size.taps[:-1], size.inputs], cuts.k)
+        *taps, inputs = _cut([*size.taps[:divided], size.inputs], cuts.k)
     else:
-        inputs, *taps = _cut([size.inputs, *size.taps[:-1]], cuts.k)
-    taps += [np.full_like(inputs, extent) for extent in size.taps[-1:]]
+        inputs, *taps = _cut([size.inputs, *size.taps[:divided]], cuts.k)
+    taps += [np.full_like(inputs, extent) for extent in size.taps[divided:]]
     groups, outputs = -(-size.groups // cuts.groups), -(-size.outputs // cuts.outputs)
     return TileShares(groups, batch, tuple(field), inputs, outputs, tuple(taps))
 

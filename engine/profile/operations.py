@@ -7,11 +7,25 @@ from dataclasses import dataclass
 from engine.ir.op_names import layer_of
 from engine.profile.vertices import kind_of, work_of
 from engine.program.program import ComputeSet
+from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.convolution import Convolution
 from engine.program.work.fused_loop import FusedLoop
 
 MOVES = frozenset({"copy", "transpose"})
 """Operations that compute nothing."""
+
+
+UNMEASURED = {
+    "sort": "sorts",
+    "fft": "Fourier transforms",
+    "rng-bit-generator": "random numbers",
+    "reduce-window": "cumulative sums",
+    "cholesky": "factorizations",
+    "factorization": "factorizations",
+    "gather": "look-ups and updates of rows",
+    "scatter": "look-ups and updates of rows",
+}
+"""The kinds of work without a published figure, by opcode of an operation that is a compute set of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +34,8 @@ class OperationCounts:
 
     `element_type` is the type of a product's operands, or else of the result. `flop` counts two for a multiply-add and
     one for each other operation on an element. `bytes` are those of the arrays that it accesses. `convolves` is True
-    for a convolution. `columns` is the smaller of a product's rows and columns, 0 for other work.
+    for a convolution. `columns` is the smaller of a product's rows and columns, 0 for other work. `batches` is the
+    number of products of one compute set. `unmeasured` names work that no published figure measures.
     """
 
     layer: str = ""
@@ -30,6 +45,8 @@ class OperationCounts:
     bytes: int = 0
     convolves: bool = False
     columns: int = 0
+    batches: int = 1
+    unmeasured: str = ""
 
 
 def operation_of(compute_set: ComputeSet) -> OperationCounts:
@@ -44,12 +61,28 @@ def operation_of(compute_set: ComputeSet) -> OperationCounts:
         flop = _operations(compute_set)
     touched = {span.buffer: span.buffer.shape.bytes for span in (*compute_set.reads, *compute_set.writes)}
     unit = "AMP" if on_amp else "vector"
-    convolves, columns = isinstance(compute_set.work, Convolution), 0
+    convolves, columns, batches = isinstance(compute_set.work, Convolution), 0, 1
     if on_amp and not convolves:
         size = work_estimate.product or getattr(compute_set.work, "size", None)
-        columns = 0 if size is None else min(size[1], size[2])
-    counted = flop, sum(touched.values()), convolves, columns
+        batches, columns = (1, 0) if size is None else (size[0], min(size[1], size[2]))
+    counted = flop, sum(touched.values()), convolves, columns, batches, _unmeasured(compute_set, element_type)
     return OperationCounts(layer_of(compute_set.op_name), unit, element_type, *counted)
+
+
+def _unmeasured(compute_set: ComputeSet, element_type: str) -> str:
+    """The kind of a compute set's work, where no program with a published figure has much of it."""
+    work = compute_set.work
+    if isinstance(work, CodeletWork):
+        opcodes = compute_set.work_estimate.elements
+        return next((kind for opcode, kind in UNMEASURED.items() if opcode in opcodes), "")
+    if isinstance(work, FusedLoop) and element_type.startswith(("s", "u")):
+        return "operations on integers"
+    if not isinstance(work, Convolution):
+        return ""
+    if any(size.groups > 1 and size.outputs == 1 for size in work.parts):
+        return "depthwise convolutions"
+    dimensions = max(sum(max(pair) > 1 for pair in zip(size.field, size.taps, strict=True)) for size in work.parts)
+    return {1: "convolutions of one dimension", 3: "convolutions of three dimensions"}.get(dimensions, "")
 
 
 def _operations(compute_set: ComputeSet) -> int:

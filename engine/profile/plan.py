@@ -137,10 +137,15 @@ def _ways(
 ) -> list[_Ways]:
     """All candidate plans with `passes` passes like this one for the `whole`, each of at least `fewest` cycles."""
     cuts = candidate_cuts(convolution, target)
-    orders = (False, True) if any(t > 1 for t in convolution.size.taps) and convolution.size.inputs > 1 else (False,)
+    taps = convolution.size.taps
+    orders = [(False, False)]
+    if any(t > 1 for t in taps) and convolution.size.inputs > 1:
+        orders.append((True, False))
+    if taps and taps[-1] > 1:
+        orders.append((False, True))
     return [
         way
-        for taps_first in orders
+        for taps_first, runs_divided in orders
         for way in _ways_of(
             convolution,
             target,
@@ -149,6 +154,7 @@ def _ways(
             fewest=fewest,
             cuts=cuts,
             taps_first=taps_first,
+            runs_divided=runs_divided,
             undivided=whole,
         )
     ]
@@ -163,9 +169,10 @@ def _ways_of(
     fewest: int,
     cuts: Cuts,
     taps_first: bool,
+    runs_divided: bool,
     undivided: PlannedConvolution,
 ) -> list[_Ways]:
-    block = blocks(convolution, cuts, taps_first)
+    block = blocks(convolution, cuts, taps_first, runs_divided)
     item, partial_item = item_bytes(convolution.element_type), PARTIAL_BYTES[_partials(convolution, partials_type)]
     split, results = cuts.k > 1, block.results
     summed = results * (cuts.k - 1) // cuts.k * partial_item
@@ -183,6 +190,8 @@ def _ways_of(
     # Operands are rearranged before all passes. In a kernel's gradient each pass may rearrange what it reads.
     by_pass = ((convolution, passes),) if passes > 1 and convolution.sums_positions else ()
     vertices = _vertices(convolution, block, target, partials_type)
+    if runs_divided:
+        vertices = [each for each in vertices if len(block.taps) - 1 in each.folded]
     for vertex, (source, times) in product_of(vertices, ((undivided, 1), *by_pass)):
         before = rearrangement(source, vertex.moved, cuts.tiles, target, vertex.folded)
         bytes_a, bytes_b = received(convolution, block, cuts, vertex.folded)

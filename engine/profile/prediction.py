@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.ir.op_names import in_gradient_scope
 from engine.profile.step_costs import ComputeSetCost, StepCosts
-from engine.profile.validation import DENSE, STEPS, Bound, bounds, measurements
+from engine.profile.validation import DENSE, FEW_COLUMNS, STEPS, Bound, bounds, measurements
 
 PARTS = ("compute", "exchange", "sync", "host")
 UNMEASURED = 0.5
@@ -24,8 +25,7 @@ OF_ONE_IPU = {"exchange": ("exchange",), "sync": ("sync",), "host": ("host",)}
 OF_SEVERAL = {"exchange": ("programs on several IPUs", "scaling over IPUs"), "sync": ("sync between IPUs",)}
 SMALL_STEP = 2500
 """Mean cycles of a superstep up to which the cost of supersteps dominates a program."""
-FEW_PRODUCTS = 4
-"""Number of products up to which a program counts as single products, not as a network."""
+LOOKUPS = "look-ups and updates of rows"
 SHOWN = 0.4
 """Error of a row above which reports of its regime explain it."""
 
@@ -116,14 +116,17 @@ def _regime_of_products(costs: tuple[ComputeSetCost, ...]) -> str:
         return ELEMENT_WISE[0]
     if convolved >= multiplied:
         return "convolutional networks"
-    if len(products) > FEW_PRODUCTS:
-        return "transformers in training"
-    return DENSE[max(products, key=lambda cost: cost.cycles).operation.columns >= 64]
+    if any(cost.operation.batches > 1 for cost in products):
+        # Heads of attention are batched products.
+        trains = any(in_gradient_scope(cost.op_name) for cost in costs)
+        return "transformers in training" if trains else "transformers in inference"
+    wide = sum(cost.cycles for cost in products if cost.operation.columns >= FEW_COLUMNS)
+    return DENSE[2 * wide >= multiplied]
 
 
 def _unlike(cost: ComputeSetCost) -> str:
     """The regime of a compute set that is not of its program's regime; "" for all others."""
-    return {"blocks": BLOCKS[0], "slices": "look-ups and updates of rows", "bitonic sort": "sorts"}.get(cost.method, "")
+    return cost.operation.unmeasured or {"blocks": BLOCKS[0], "slices": LOOKUPS}.get(cost.method, "")
 
 
 def _trust(regime: str, share: float) -> Trust:
@@ -136,12 +139,11 @@ def _compute_error(estimate: StepCosts) -> float:
 
 
 def _error_of(cost: ComputeSetCost) -> float:
-    if cost.method == "blocks":
-        return _worst(BLOCKS)
-    if cost.method in ("slices", "bitonic sort"):
-        return UNMEASURED
+    unlike = _unlike(cost)
+    if unlike:
+        return _worst((unlike,))
     if cost.operation.unit == "AMP":
-        return _worst((DENSE[cost.operation.columns >= 64],))
+        return _worst((DENSE[cost.operation.columns >= FEW_COLUMNS],))
     return _worst(ELEMENT_WISE + (HALF_TYPES if cost.operation.element_type in ("f16", "bf16") else ()))
 
 

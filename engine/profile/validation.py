@@ -11,7 +11,8 @@ from typing import Any
 
 from engine.target import DATA
 
-DENSE = {True: "dense products from 64 columns on", False: "dense products below 64 columns"}
+FEW_COLUMNS = 64
+DENSE = {True: f"dense products from {FEW_COLUMNS} columns on", False: f"dense products below {FEW_COLUMNS} columns"}
 STEPS = "recurrent and small-step programs"
 ESTIMATES = DATA / "estimates.json"
 
@@ -101,7 +102,7 @@ def _dense_products(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "name": f"{size} x {size} times {columns} columns, {kind}",
-            "group": DENSE[columns >= 64],
+            "group": DENSE[columns >= FEW_COLUMNS],
             "kind": "M",
             "published": teraflops * 1e12,
             "unit": "flop per second",

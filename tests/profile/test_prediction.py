@@ -62,7 +62,8 @@ def test_convolutions_are_a_regime() -> None:
 
 def test_unmeasured_vertices_are_not_trusted_and_are_named() -> None:
     found = estimate(elementwise("tanh", 50_000_000), MK2)
-    sorted_ = replace(found, costs=tuple(replace(cost, method="bitonic sort") for cost in found.costs))
+    sorts = (replace(cost, operation=replace(cost.operation, unmeasured="sorts")) for cost in found.costs)
+    sorted_ = replace(found, costs=tuple(sorts))
     assert prediction_error(sorted_)["compute"] == prediction_error(replace(sorted_, host=0))["total"] == UNMEASURED
     assert error_basis(trust_in_cycles(sorted_)) == "sorts, 100%: no figure held out, ± 50% assumed"
 
