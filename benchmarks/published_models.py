@@ -1,7 +1,7 @@
 """Whole models whose throughput Graphcore published, built in their published configurations and estimated.
 
-Each is a Keras model, in half precision if its row does not say other, whose forward and backward pass are traced. Encoders are built with one and
-with two layers; each further layer adds the difference. Nothing runs.
+Each is a Keras model in half precision, or in that of its row, whose forward and backward pass are traced. Encoders are
+built with one and with two layers; each further layer adds the difference. Nothing runs.
 """
 
 from __future__ import annotations
