@@ -1,4 +1,4 @@
-"""Links object code of x86-64 on Linux without LLVM: ELF sections in memory, with their relocations applied."""
+"""Links object code on Linux without LLVM: ELF sections in memory, with their relocations applied."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engine.errors import InternalError
+from engine.machine_code import relocations
+from engine.machine_code.processor import ARM
 
 SECTION, SYMBOL, RELOCATION = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
-MACHINE_X86_64 = 62
+MACHINE = 183 if ARM else 62  # EM_AARCH64, EM_X86_64
 SYMTAB, RELA, NOBITS, UNWIND = 2, 4, 8, 0x70000001  # types of sections
 WRITE, ALLOC = 1, 2  # flags of sections
 UNDEFINED = 0
-ADDRESS, RELATIVE = 1, 24  # R_X86_64_64 and R_X86_64_PC64, the only ones of the large code model
 ALIGNMENT = 64
 
 _symbols: dict[str, int] = {}
@@ -43,6 +44,15 @@ class Section(NamedTuple):
         return bool(self.flags & ALLOC and self.size and self.type != UNWIND)
 
 
+class Relocation(NamedTuple):
+    """A relocation at an offset in memory, by a symbol's number."""
+
+    offset: int
+    symbol: int
+    kind: int
+    addend: int
+
+
 @dataclass
 class _Object:
     """An object file; `offsets` are the offsets of loaded sections in memory."""
@@ -52,8 +62,8 @@ class _Object:
     offsets: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.data[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", self.data, 18)[0] != MACHINE_X86_64:
-            raise InternalError(f"Expected object code of x86-64. Received: a file of {self.data[:20]!r}.")
+        if self.data[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", self.data, 18)[0] != MACHINE:
+            raise InternalError(f"Expected object code of machine {MACHINE}. Received: a file of {self.data[:20]!r}.")
         start, count = struct.unpack_from("<Q", self.data, 40)[0], struct.unpack_from("<H", self.data, 60)[0]
         self.sections = [Section(*SECTION.unpack_from(self.data, start + 64 * number)) for number in range(count)]
 
@@ -63,6 +73,12 @@ class _Object:
     def text(self, table: Section, start: int) -> str:
         begin = table.offset + start
         return self.data[begin : self.data.index(b"\0", begin)].decode()
+
+    def relocations(self) -> Iterator[Relocation]:
+        """The relocations of the loaded sections."""
+        for table in (each for each in self.sections if each.type == RELA and each.info in self.offsets):
+            for offset, info, addend in RELOCATION.iter_unpack(self.content(table)):
+                yield Relocation(self.offsets[table.info] + offset, info >> 32, info & 0xFFFFFFFF, addend)
 
     def symbols(self) -> Iterator[tuple[str, int, int]]:
         """Name, section and offset of each symbol."""
@@ -90,7 +106,9 @@ def link(objects: list[bytes], names: Sequence[str]) -> dict[str, int]:
                 size += -size % max(section.alignment, ALIGNMENT)
                 file.offsets[number] = size
                 size += section.size
-    memory = mmap.mmap(-1, max(size, 1))
+    free = size + -size % relocations.JUMP_BYTES
+    jumps = sum(relocations.may_jump(each.kind) for file in files for each in file.relocations())
+    memory = mmap.mmap(-1, max(free + relocations.JUMP_BYTES * jumps, 1))
     _memory.append(memory)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for file in files:
@@ -100,28 +118,21 @@ def link(objects: list[bytes], names: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for file in files:
         found |= {name: base + file.offsets[at] + value for name, at, value in file.symbols() if at in file.offsets}
+    place = relocations.Place(memory, base, free)
     for file in files:
-        _relocate(file, memory, base)
+        addresses = [
+            _external(name) if section == UNDEFINED else base + file.offsets.get(section, 0) + value
+            for name, section, value in file.symbols()
+        ]
+        for each in file.relocations():
+            place.relocate(each.kind, each.offset, addresses[each.symbol] + each.addend)
     if ctypes.CDLL(None, use_errno=True).mprotect(
         ctypes.c_void_p(base), ctypes.c_size_t(len(memory)), mmap.PROT_READ | mmap.PROT_EXEC
     ):
         raise InternalError(f"Expected memory that can be executed. Received: error {ctypes.get_errno()} of mprotect.")
+    if ARM:  # whose caches of instructions do not see what was stored
+        ctypes.CDLL("libgcc_s.so.1")["__clear_cache"](ctypes.c_void_p(base), ctypes.c_void_p(base + len(memory)))
     return {name: found[name] for name in names}
-
-
-def _relocate(file: _Object, memory: mmap.mmap, base: int) -> None:
-    addresses = [
-        _external(name) if section == UNDEFINED else base + file.offsets.get(section, 0) + value
-        for name, section, value in file.symbols()
-    ]
-    for table in (each for each in file.sections if each.type == RELA and each.info in file.offsets):
-        start = file.offsets[table.info]
-        for offset, info, addend in RELOCATION.iter_unpack(file.content(table)):
-            symbol, kind = info >> 32, info & 0xFFFFFFFF
-            if kind not in (ADDRESS, RELATIVE):
-                raise InternalError(f"Expected relocations of the large code model. Received: number {kind}.")
-            value = addresses[symbol] + addend - (base + start + offset if kind == RELATIVE else 0)
-            struct.pack_into("<Q", memory, start + offset, value & 0xFFFFFFFFFFFFFFFF)
 
 
 def _external(name: str) -> int:

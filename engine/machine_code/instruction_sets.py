@@ -7,7 +7,7 @@ import sys
 from functools import cache
 
 from engine.errors import ConfigurationError
-from engine.machine_code.processor import X86
+from engine.machine_code.processor import ARM, MACHINE, X86
 
 V2 = "+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt"
 V3 = f"{V2},+avx,+avx2,+fma,+bmi,+bmi2,+f16c,+lzcnt,+movbe"
@@ -20,16 +20,23 @@ LEVELS = {
 """LLVM's CPU name and features, by the level of the psABI of x86-64."""
 AARCH64 = ("generic", "+neon")
 """LLVM's CPU name and features of all 64-bit processors of ARM."""
-FLAGS = {"sse3": "pni", "bmi": "bmi1", "lzcnt": "abm", "sahf": "lahflm", "64bit": "lm", "crc32": "sse42"}
+_FLAGS_X86 = {"sse3": "pni", "bmi": "bmi1", "lzcnt": "abm", "sahf": "lahflm", "64bit": "lm", "crc32": "sse42"}
+_FLAGS_ARM = {"neon": "asimd", "fparmv8": "fp", "lse": "atomics", "fullfp16": "asimdhp", "crc": "crc32"} | {
+    "rcpc": "lrcpc", "dotprod": "asimddp", "rdm": "asimdrdm", "rand": "rng"
+}
+FLAGS = _FLAGS_ARM if ARM else _FLAGS_X86
 """Linux's names, without separators, where they differ from LLVM's."""
+FOR_ALL = "NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES=+neon" if ARM else "--cpu x86-64-v3, or --cpu x86-64"
+OF_ALL = frozenset({"fp", "asimd"} if ARM else ())
+"""Flags of all processors of the family: an emulated one shows those of the machine around it."""
 
 
 def check_system() -> None:
     """Raises ConfigurationError where object code cannot be linked without LLVM."""
-    if not (X86 and sys.platform.startswith("linux")):
+    if not ((X86 or ARM) and sys.platform.startswith("linux")):
         raise ConfigurationError(
-            f"Expected x86-64 and Linux, for which object code is linked without a compiler. Received: {sys.platform}. "
-            "Install numba, and load the program without objects."
+            "Expected Linux on x86-64 or 64-bit ARM, for which object code is linked without a compiler. "
+            f"Received: {sys.platform} on {MACHINE}. Install numba, and load the program without objects."
         )
 
 
@@ -43,8 +50,8 @@ def flag_of(feature: str) -> str:
 def flags() -> frozenset[str]:
     """The instruction sets of this machine, by Linux's names without separators."""
     with open("/proc/cpuinfo") as file:
-        line = next((each for each in file if each.startswith("flags")), ":")
-    return frozenset(re.sub(r"[._-]", "", flag) for flag in line.partition(":")[2].split())
+        line = next((each for each in file if each.startswith(("flags", "Features"))), ":")
+    return OF_ALL | frozenset(re.sub(r"[._-]", "", flag) for flag in line.partition(":")[2].split())
 
 
 def check_flags(required: list[str], path: str) -> None:
@@ -54,5 +61,5 @@ def check_flags(required: list[str], path: str) -> None:
     if absent:
         raise ConfigurationError(
             f"Expected a processor with {', '.join(absent)}, for which {path} was compiled. Received: one without. "
-            "Compile it with --cpu x86-64-v3, or --cpu x86-64, which runs on all."
+            f"Compile it with {FOR_ALL}, which runs on all."
         )

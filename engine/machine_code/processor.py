@@ -63,7 +63,7 @@ def lanes() -> int:
 @cache
 def registers() -> int:
     """The number of vector registers."""
-    return 32 if lanes() == 16 or "neon" in target()[1] else 16
+    return 32 if lanes() == 16 or ARM else 16
 
 
 @cache
