@@ -22,7 +22,10 @@ AARCH64 = ("generic", "+neon")
 """LLVM's CPU name and features of all 64-bit processors of ARM."""
 _FLAGS_X86 = {"sse3": "pni", "bmi": "bmi1", "lzcnt": "abm", "sahf": "lahflm", "64bit": "lm", "crc32": "sse42"}
 _FLAGS_ARM = {"neon": "asimd", "fparmv8": "fp", "lse": "atomics", "fullfp16": "asimdhp", "crc": "crc32"} | {
-    "rcpc": "lrcpc", "dotprod": "asimddp", "rdm": "asimdrdm", "rand": "rng"
+    "rcpc": "lrcpc",
+    "dotprod": "asimddp",
+    "rdm": "asimdrdm",
+    "rand": "rng",
 }
 FLAGS = _FLAGS_ARM if ARM else _FLAGS_X86
 """Linux's names, without separators, where they differ from LLVM's."""
