@@ -88,9 +88,10 @@ def _make_packages(folder: Path) -> None:
 
 
 def _copy_project(folder: Path) -> None:
-    """Copies the engine and the tests, with codelets for ARM that this machine compiles."""
+    """Copies the engine and the tests, with codelets for ARM that this machine compiles. All else is compiled anew."""
     project = folder / "project"
-    shutil.rmtree(project, ignore_errors=True)
+    for each in (project, folder / "cache"):
+        shutil.rmtree(each, ignore_errors=True)
     for name in ("engine", "tests", "benchmarks"):
         shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__", "objects"))
     shutil.copy(ROOT / "pyproject.toml", project)
