@@ -44,7 +44,7 @@ class Section(NamedTuple):
         return bool(self.flags & ALLOC and self.size and self.type != UNWIND)
 
 
-class Relocation(NamedTuple):
+class _Relocation(NamedTuple):
     """A relocation at an offset in memory, by a symbol's number."""
 
     offset: int
@@ -74,11 +74,11 @@ class _Object:
         begin = table.offset + start
         return self.data[begin : self.data.index(b"\0", begin)].decode()
 
-    def relocations(self) -> Iterator[Relocation]:
+    def relocations(self) -> Iterator[_Relocation]:
         """The relocations of the loaded sections."""
         for table in (each for each in self.sections if each.type == RELA and each.info in self.offsets):
             for offset, info, addend in RELOCATION.iter_unpack(self.content(table)):
-                yield Relocation(self.offsets[table.info] + offset, info >> 32, info & 0xFFFFFFFF, addend)
+                yield _Relocation(self.offsets[table.info] + offset, info >> 32, info & 0xFFFFFFFF, addend)
 
     def symbols(self) -> Iterator[tuple[str, int, int]]:
         """Name, section and offset of each symbol."""

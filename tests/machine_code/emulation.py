@@ -31,7 +31,7 @@ COMPILED = ("numpy", "numba", "llvmlite", "ml_dtypes")
 """Packages whose versions are those of this process; those of OTHERS may be newer."""
 OTHERS = ("pytest", "hypothesis", "uvicorn", "starlette", "orjson", "prometheus-client")
 BARE = ("numpy", "numpy.libs", "ml_dtypes", "sitecustomize.py")
-"""What a process without a compiler has, beside the engine."""
+"""Packages of a process without a compiler, beside the engine."""
 PLATFORMS = ("manylinux2014_aarch64", "manylinux_2_27_aarch64", "manylinux_2_28_aarch64")
 CROSS = {
     "NUMBA_CPU_NAME": AARCH64[0],
@@ -43,7 +43,7 @@ ARCHIVE = "import sys; from engine.runtime.general_codelets import write_archive
 
 
 def missing() -> str:
-    """What this machine lacks for the emulation; an empty text if nothing."""
+    """The reason why this machine cannot emulate; an empty text if it can."""
     absent = [name for name in (QEMU, DEBOOTSTRAP, "dpkg-deb") if shutil.which(name) is None]
     if absent:
         return f"there is no {', '.join(absent)}"
