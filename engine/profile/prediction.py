@@ -116,8 +116,11 @@ def _regime_of_products(costs: tuple[ComputeSetCost, ...]) -> str:
         return ELEMENT_WISE[0]
     if convolved >= multiplied:
         return "convolutional networks"
-    if any(cost.operation.batches > 1 for cost in products):
-        # Heads of attention are batched products.
+    batched = [cost.operation for cost in products if cost.operation.batches > 1]
+    if batched:
+        # Heads of attention are batched products, of few columns where sequences are short, as in windows.
+        if all(operation.columns < FEW_COLUMNS for operation in batched):
+            return f"batched products below {FEW_COLUMNS} columns"
         trains = any(in_gradient_scope(cost.op_name) for cost in costs)
         return "transformers in training" if trains else "transformers in inference"
     wide = sum(cost.cycles for cost in products if cost.operation.columns >= FEW_COLUMNS)

@@ -56,6 +56,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tf.TensorSpec, ...]]] = {
     ),
     "transformers in training": (_trained_attention, (_of(64, 256, 256), _of(256, 1024))),
     "transformers in inference": (_attention, (_of(64, 256, 256), _of(256, 1024))),
+    "batched products below 64 columns": (_trained_attention, (_of(1024, 49, 32), _of(32, 64))),
     "convolutions of one dimension": (_sequence, (_of(4, 4096, 64), _of(5, 64, 64))),
     "convolutions of three dimensions": (
         lambda x, w: tf.nn.conv3d(x, w, (1,) * 5, "SAME"),
