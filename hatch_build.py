@@ -32,7 +32,7 @@ print(json.dumps(PROCESSORS))
 VARIABLE = "SOFTWARE_IPU_COMPILE_AHEAD"
 """The environment variable that switches the compilation of codelets off where it is 0."""
 PATIENCE = 600.0
-"""Seconds for one process that compiles codelets. It takes some 15 of one core."""
+"""Seconds for one process that compiles codelets. It takes some 20 of one core."""
 
 
 class Compilation(BuildHookInterface):
