@@ -1,4 +1,4 @@
-"""Object code for ARM, cross-compiled: every family of codelets and the emitted loops compile; nothing is run."""
+"""Object code for ARM, cross-compiled and relocated here: nothing is run; test_emulation.py does that."""
 
 from __future__ import annotations
 
@@ -37,12 +37,57 @@ for seed in range(first, last):
     compile_module(module, ["variable"] * len(module.entry.parameters), {})
 print(len(names), "kinds of code")
 """
+RELOCATIONS = """
+import mmap
+from engine.errors import InternalError
+from engine.machine_code import relocations
+
+BASE = 0x7F12_3456_0000
+memory = mmap.mmap(-1, 4096)
+place = relocations.Place(memory, BASE, 1024)
+def word(at, size=4):
+    return int.from_bytes(memory[at : at + size], "little")
+def relocate(kind, at, value, instruction=0):
+    memory[at : at + 4] = instruction.to_bytes(4, "little")
+    place.relocate(kind, at, value)
+    return word(at)
+def branched(at):  # the address that a branch at an offset leads to
+    words = word(at) & 0x3FFFFFF
+    return BASE + at + 4 * (words - (words >> 25 << 26))
+
+far, moved = 0xFEDC_BA98_7654_3210, 0
+for part, kind in enumerate((264, 266, 268, 269)):
+    instruction = relocate(kind, 4 * part, far, 0xF2800008 | part << 21 | 0x5A5A << 5)  # movk x8, 0x5a5a
+    assert instruction & ~(0xFFFF << 5) == 0xF2800008 | part << 21
+    moved |= (instruction >> 5 & 0xFFFF) << 16 * part
+assert moved == far
+for near in (BASE, BASE + 400, BASE + 32 + (1 << 27) - 4, BASE + 32 - (1 << 27)):
+    assert relocate(283, 32, near, 0x94000000) >> 26 == 0b100101 and branched(32) == near
+assert place.free == 1024
+for away in (BASE + 36 + (1 << 27), BASE + 32 - (1 << 27) - 4, 0x7FFF_0000_1230):
+    assert relocate(282, 36, away, 0x14000000) >> 26 == 0b000101
+    at = branched(36) - BASE
+    assert at == place.free - 16 and memory[at : at + 8] == relocations.JUMP and word(at + 8, 8) == away
+for kind, size, expected in ((257, 8, BASE + 8), (260, 8, -56 % 2**64), (261, 4, -56 % 2**32)):
+    place.relocate(kind, 64, BASE + 8)
+    assert word(64, size) == expected
+try:
+    place.relocate(275, 0, BASE)
+    raise SystemExit("expected an error")
+except InternalError as error:
+    assert "275" in str(error)
+"""
 
 
 def run(first: int, last: int, with_codelets: bool, cache: Path) -> int:
     """Compiles the seed modules of these numbers; returns the number of functions compiled."""
+    return int(cross(PROGRAM, cache, first, last, int(with_codelets)).split()[0])
+
+
+def cross(program: str, cache: Path, *arguments: int) -> str:
+    """Runs a program in a process that compiles for ARM; returns what it printed."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(first), str(last), str(int(with_codelets))],
+        [sys.executable, "-c", program, *map(str, arguments)],
         env={**os.environ, **PROCESSOR, "PYTHONPATH": os.pathsep.join(sys.path), "XDG_CACHE_HOME": str(cache)},
         capture_output=True,
         text=True,
@@ -50,7 +95,12 @@ def run(first: int, last: int, with_codelets: bool, cache: Path) -> int:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return int(done.stdout.split()[0])
+    return done.stdout
+
+
+def test_relocations(tmp_path: Path) -> None:
+    """Addresses that moves, branches and jumps of ARM's instruction set lead to, decoded by its manual."""
+    cross(RELOCATIONS, tmp_path)
 
 
 def test_emitted_loops_compile(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.machine_code import emulation
 TOLERANCE = 1e-6
 BATCH = 4
 FILES = (
-    *(f"codelets/test_{name}.py" for name in ("contract", "contract_half", "contract_plain", "contract_widths")),
+    *(f"codelets/test_{name}.py" for name in ("contract", "contract_half", "contract_plain")),
     *(f"codelets/test_{name}.py" for name in ("narrow_products", "cook_toom", "gather", "scatter")),
     *(f"codelets/test_{name}.py" for name in ("pool_gradient", "select_and_scatter")),
     *(f"emit/test_{name}.py" for name in ("elementwise", "reductions", "contraction", "half_conversions", "accuracy")),
