@@ -30,7 +30,7 @@ def notice_large_activations(model: KerasModel, batch: Batch) -> None:
     not fit, has no notice.
     """
     given = (leaf.shape for leaf in tf.nest.flatten(batch) if leaf is not None)
-    samples = next((int(shape[0]) for shape in given if shape.rank), 0)
+    samples = next((int(shape[0] or 0) for shape in given if shape.rank), 0)
     noticed = _noticed.setdefault(model, set())
     recomputes = current_system().config.allow_recompute
     if samples in noticed or recomputes or not chip_is_checked.value or out_of_memory_is_allowed():

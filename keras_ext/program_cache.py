@@ -91,6 +91,7 @@ class ProgramCache:
         signature: BatchSignature,
         batch_type: BatchType,
         model: KerasModel,
+        prepare: Callable[[BatchSignature, BatchType], None],
         step: Callable[[Any], Any],
         replicas: int,
         updates: Updates | None = None,
@@ -98,7 +99,7 @@ class ProgramCache:
         """The program of `model`'s `step` for batches of `signature`, which replicas take in turn, compiled on a miss.
 
         It computes the same as the trace with which Keras would run batches of an iterator of `batch_type`.
-        With `updates` a step of the program takes the batches of one update.
+        `prepare` is called before a trace. With `updates` a step of the program takes the batches of one update.
         Raises UnsupportedOperation for a step that XLA or the engine cannot compile, ConfigurationError for one that
         has no such updates.
         """
@@ -111,6 +112,7 @@ class ProgramCache:
         program = self._by_type.get((signature, updates, batch_type))
         if program is None:
             with collector_paused():
+                prepare(signature, batch_type)
                 program = self._traced(signature, batch_type, model, step, replicas, updates)
             if self._by_type.add((signature, updates, batch_type), program):
                 kept = set(map(id, self._by_type.values()))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import sysconfig
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +20,9 @@ LIBRARIES = {*sys.stdlib_module_names, "tensorflow", "numpy", "keras_ext", "ipu"
 KERAS = {"keras", "tf_keras"}
 """Packages whose objects hold state of a step, but whose classes and functions hold none."""
 SIMPLE = (bool, int, float, complex, str, bytes, type(None))
+OF_PYTHON = sysconfig.get_path("stdlib")
+HEAP_TYPE = 1 << 9
+"""CPython's flag of classes that are made at run time, Py_TPFLAGS_HEAPTYPE."""
 MOST_BYTES = 2**16
 """Most bytes of an array that is copied; larger ones are data."""
 _MISSING = object()
@@ -89,9 +94,9 @@ class PythonState:
 
     def _note_attributes(self, value: Any) -> Iterable[Any]:
         kind, inner = type(value), list[Any]()
-        if _package(kind.__module__) not in LIBRARIES:
+        if _home(kind) not in LIBRARIES:
             for base in kind.__mro__:
-                if _package(base.__module__) not in LIBRARIES | KERAS:  # the program may replace its methods
+                if _home(base) not in LIBRARIES | KERAS:  # the program may replace its methods
                     inner += self._keep(dict(vars(base)), functools.partial(vars, base), functools.partial(_set, base))
         elif not isinstance(value, list | dict):  # TensorFlow's wrap those of the program
             return inner
@@ -121,8 +126,18 @@ class PythonState:
         return list(before.values())
 
 
+def _home(kind: type) -> str:
+    """The package of a class; "" for one from code without a module's name, as Python takes that of builtins then."""
+    made_here = kind.__module__ == "builtins" and kind.__flags__ & HEAP_TYPE
+    return "" if made_here else _package(kind.__module__)
+
+
+@functools.cache
 def _package(module: str | None) -> str:
-    return (module or "").partition(".")[0]
+    """The package of a module; "" for a file of the program's that has the name of one of Python's modules."""
+    name = (module or "").partition(".")[0]
+    file = getattr(sys.modules.get(name), "__file__", None) if name in sys.stdlib_module_names else None
+    return name if file is None or Path(file).is_relative_to(OF_PYTHON) else ""
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

@@ -6,8 +6,8 @@ import logging
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,9 +24,10 @@ from keras_ext.activations import notice_large_activations
 from keras_ext.attempts import note_taken
 from keras_ext.callback_thread import CallbackThread
 from keras_ext.epochs.batch_types import BatchType, ListOf, OfSpecs, batch_type
-from keras_ext.epochs.feeds import BatchSignature, BatchSource, grouped, signature_of, take, together
+from keras_ext.epochs.feeds import BatchSignature, BatchSource, grouped, signature_of, specs_of, take, together
 from keras_ext.epochs.limited import unlimited
 from keras_ext.epochs.structure import flatten
+from keras_ext.framework import Framework, Mode
 from keras_ext.model_copies import as_traced_before
 from keras_ext.pipelining.batch_specs import batch_specs
 from keras_ext.pipelining.micro_batches import replicas_of_pipeline
@@ -46,33 +47,8 @@ from keras_ext.step_callbacks import StepCallbacks, note_steps, take_callbacks
 from keras_ext.types import Batch, KerasModel, Logs, Nest
 from keras_ext.updates import as_updates
 
-Mode = Literal["train", "test", "predict"]
 logger = logging.getLogger("ipu")
 _noticed: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-class Framework(Protocol):
-    """The interface of a file in `frameworks` to its models."""
-
-    def prepare(self, model: KerasModel, batch: Batch) -> None:
-        """Builds the variables of a step for a nested batch of specs, as `fit` does before it traces."""
-
-    def step_of(self, model: KerasModel, mode: Mode) -> Callable[..., Any] | None:
-        """The model's step method if Keras looks it up when it makes a function; None if it does so in each trace."""
-        return None
-
-    def step(self, model: KerasModel, mode: Mode, data: Batch, method: Callable[..., Any] | None = None) -> Any:
-        """Traces one step of `mode` on the nested batch `data`: by `method`, or by the one that the model has now."""
-
-    def steps_per_execution(self, model: KerasModel) -> int:
-        """The number of steps that one call runs."""
-
-    def optimizer(self, model: KerasModel) -> Any:
-        """The optimizer of steps that are traced from now on; None before `compile`."""
-        return getattr(model, "optimizer", None)
-
-    def metric_variables(self, model: KerasModel) -> list[Any]:
-        """TensorFlow's variables of the model's metrics."""
 
 
 class Asked(NamedTuple):
@@ -123,7 +99,7 @@ class StepFunction:
         model = self.model
         batch = batch_specs(model, x, y, batch_size, self._mode != "predict")
         if self._mode != "predict" or not model.built:  # the loss has no targets then
-            self.framework.prepare(model, batch)
+            self.framework.prepare(model, self._mode, batch)
         specs, layout = flatten(batch, lambda spec: spec)
         signature, asked = signature_of(layout, specs), self._ask()
         if asked.pipelining is None or asked.accumulation is not None:
@@ -153,7 +129,9 @@ class StepFunction:
         try:
             replicas = replicas_of(model.distribute_strategy)
             with self._tracing:  # two threads that need one program compile it once
-                program = self._programs.get(batches.signature, batch_type, model, self._step, replicas, updates)
+                program = self._programs.get(
+                    batches.signature, batch_type, model, self._prepare, self._step, replicas, updates
+                )
         except OutOfTileMemory as error:
             failures.call_listeners(model, error)
             raise
@@ -188,6 +166,11 @@ class StepFunction:
                 plain = PlainStep(lambda data: self._framework_step(self.model, self._mode, data), outside)
                 self._plain.add(key, plain)
         return plain
+
+    def _prepare(self, signature: BatchSignature, batch_type: BatchType) -> None:
+        """Builds what a step needs before it is traced; inference builds layers in its trace, as it has no targets."""
+        if self._mode != "predict":
+            self.framework.prepare(self.model, self._mode, specs_of(signature), batch_type)
 
     def _replicas(self) -> int:
         return replicas_of(self.model.distribute_strategy)
@@ -328,10 +311,14 @@ class EpochFunction(StepFunction):
         return logs
 
     def _build_without_batches(self, kind: BatchType) -> None:
-        """Builds the optimizer for data without a batch by a trace of a step, as Keras 3 does before it reads them."""
+        """Builds model and optimizer for data without a batch, by a trace as Keras 3 makes before it reads them."""
+        if not isinstance(kind, OfSpecs):
+            return
+        signature = signature_of(kind.layout, kind.specs)
+        self._prepare(signature, kind)
         optimizer = self.framework.optimizer(self.model)
-        if self._mode == "train" and isinstance(kind, OfSpecs) and not getattr(optimizer, "built", True):
-            graph_of_step(self._step, signature_of(kind.layout, kind.specs))
+        if self._mode == "train" and not getattr(optimizer, "built", True):
+            graph_of_step(self._step, signature)
 
     def _raise_failed(self, iterator: Iterator[Any]) -> None:
         """Raises the error with which the data ended in the last execution."""

@@ -41,6 +41,15 @@ class ListOf:
 OPEN_ROWS = OpenRows()
 BatchType = OfSpecs | OpenRows | ListOf | None
 """One of the above, or None for a batch that is known as it is."""
+
+
+def has_open_rows(batch_type: BatchType) -> bool:
+    """Whether batches of a type differ in their rows, or may do so."""
+    if isinstance(batch_type, OfSpecs):
+        return any(spec.shape.rank and spec.shape[0] is None for spec in batch_type.specs)
+    return batch_type is OPEN_ROWS
+
+
 _latest: tuple[Nest, OfSpecs | None] = None, None
 
 

@@ -44,6 +44,12 @@ def signature_of(layout: BatchStructure, specs: Sequence[tf.TensorSpec]) -> Batc
     return BatchSignature(layout, shapes, tuple(np.dtype(spec.dtype.as_numpy_dtype) for spec in specs))
 
 
+def specs_of(signature: BatchSignature) -> Any:
+    """The specs of a batch, nested as the data are."""
+    pairs = zip(signature.shapes, signature.dtypes, strict=True)
+    return signature.layout.unflatten(iter([tf.TensorSpec(shape, tf.as_dtype(dtype)) for shape, dtype in pairs]))
+
+
 @dataclass(frozen=True, slots=True)
 class BatchSource:
     """`steps` batches of one signature, with one feed for each array of a batch.
@@ -120,12 +126,6 @@ class RowBatches:
 
     def __iter__(self) -> RowIterator:
         return RowIterator(self)
-
-    def first_batch(self) -> Any:
-        """The first rows as a batch, nested as the data are, without an order being drawn; None if there are none."""
-        if not self.rows:
-            return None
-        return self.layout.unflatten(iter([array[: self.batch_size] for array in self.arrays]))
 
     def signature(self, batch_size: int) -> BatchSignature:
         """The signature of a batch of `batch_size` rows."""

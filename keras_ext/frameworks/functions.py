@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from keras_ext.framework import Framework, Mode
 from keras_ext.frameworks.common import refuse_eager_execution, serves
-from keras_ext.training import EpochFunction, Framework, Mode, PredictFunction, StepFunction
+from keras_ext.training import EpochFunction, PredictFunction, StepFunction
 from keras_ext.types import KerasModel
 from keras_ext.wrapping import Original, wrap
 

@@ -45,13 +45,13 @@ from keras_ext import (
     step_callbacks,
     tensorboard,
 )
-from keras_ext.epochs.feeds import RowBatches
+from keras_ext.epochs.batch_types import BatchType
 from keras_ext.epochs.limited import unlimited
 from keras_ext.epochs.partial_batch import partial_batch
 from keras_ext.epochs.passes import DataPasses
-from keras_ext.epochs.peeked import PeekedBatches
 from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
+from keras_ext.framework import Framework, Mode
 from keras_ext.frameworks import (
     indexed_slices,
     keras3_accelerated,
@@ -67,13 +67,13 @@ from keras_ext.frameworks import (
 )
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
-from keras_ext.frameworks.keras3_batches import Standard, batches_of, refuse_no_batches, rows_of, without_rows
+from keras_ext.frameworks.keras3_batches import Standard, batches_of, rows_of
 from keras_ext.frameworks.keras3_building import (
     adopt_optimizer,
     apply_built,
-    build_once,
+    build,
+    build_where_traced,
     scale_loss_built,
-    tests,
     traced_model,
 )
 from keras_ext.frameworks.keras3_executions import executions
@@ -82,7 +82,7 @@ from keras_ext.names import registration
 from keras_ext.predictions import join_by_shape
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
 from keras_ext.saving import ConfigKeeper
-from keras_ext.training import Framework, Mode, PredictFunction
+from keras_ext.training import PredictFunction
 from keras_ext.types import Batch, Nest
 from keras_ext.updates import check_batches, check_executions
 from keras_ext.wrapping import Original, leave_out_of_tracebacks, wrap
@@ -91,9 +91,10 @@ from keras_ext.wrapping import Original, leave_out_of_tracebacks, wrap
 class Keras3(Framework):
     """The framework-independent parts' interface to a Keras 3 model."""
 
-    def prepare(self, model: keras.Model, batch: Batch) -> None:
-        """Builds metrics, loss and optimizer for specs of a batch."""
-        model._maybe_symbolic_build(data_batch=batch)
+    def prepare(self, model: keras.Model, mode: Mode, batch: Batch, batch_type: BatchType = None) -> None:
+        """Builds layers, metrics and loss for specs of a batch."""
+        adopt_optimizer(model)
+        build(model, mode, batch, batch_type)
 
     def step_of(self, model: keras.Model, mode: Mode) -> Callable[..., Any] | None:
         """The step that the model has now; None for `predict`, whose step is looked up in each trace."""
@@ -218,23 +219,6 @@ class IPUEpochIterator(EpochIterator):
     def __next__(self) -> Any:
         return next(self._epoch_iterator)
 
-    def first_batch(self) -> Any:
-        """A batch to build the model with, of the next epoch, or KerasTensors of its specs where there is none.
-
-        Raises ValueError for a PyDataset of length 0, as Keras does.
-        """
-        if isinstance(self.data_adapter, PyDatasetAdapter):
-            refuse_no_batches(self.data_adapter)
-            return self.data_adapter._standardize_batch(self.data_adapter.py_dataset[0])
-        if isinstance(self.data_adapter, GeneratorDataAdapter):
-            return self._standard.converted(self.data_adapter._first_batches[0])
-        batches = self._batches()
-        if isinstance(batches, PeekedBatches | RowBatches):
-            first = batches.first_batch()
-        else:
-            first = next(iter(batches), None)
-        return without_rows(self.data_adapter, batches) if first is None else first
-
 
 def install() -> None:
     """Wraps Keras' trainer at class level, once; models outside an IPUStrategy behave as before.
@@ -253,11 +237,9 @@ def install() -> None:
     make_functions(trainer, Keras3(), PredictFunction, "_distribute_strategy")
     wrap(trainer, "predict_on_batch", _predict_on_batch)
     wrap(keras_trainer, "potentially_ragged_concat", join_by_shape)
-    wrap(trainer, "evaluate", tests)
-    wrap(trainer, "test_on_batch", tests)
     for method in ("train_on_batch", "test_on_batch"):
         wrap(trainer, method, _with_array_of_weights)
-    wrap(trainer, "_maybe_symbolic_build", build_once)
+    wrap(trainer, "_maybe_symbolic_build", build_where_traced)
     wrap(base_trainer.Trainer, "compile", _compile_in_scope)
     trainer.distribute_strategy = property(_distribute_strategy)
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 from keras.src import tree
@@ -18,10 +17,8 @@ from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from keras_ext import runs
-from keras_ext.epochs.batch_types import OfSpecs, type_of_specs
 from keras_ext.epochs.feeds import RowBatches
 from keras_ext.epochs.limited import LimitedIterator
-from keras_ext.epochs.peeked import PeekedBatches
 from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.epochs.super_batches import super_batches
 from keras_ext.types import Batch
@@ -30,7 +27,7 @@ from keras_ext.types import Batch
 def batches_of(adapter: DataAdapter, standard: Standard, steps: int, needed: int | None) -> Iterable[Any]:
     """An iterable over the batches of a pass. `needed` of them (None: all) are used, `steps` at once."""
     if isinstance(adapter, TFDatasetAdapter):
-        return PeekedBatches(super_batches(adapter.get_tf_dataset(), steps, runs.executions_ahead()), steps)
+        return super_batches(adapter.get_tf_dataset(), steps, runs.executions_ahead())
     refuse_no_batches(adapter)
     if getattr(adapter, "enqueuer", None) is not None:  # the workers of a PyDataset read ahead themselves
         return _Enqueued(adapter, standard)
@@ -63,14 +60,6 @@ def _whole_array(sliceable: array_slicing.Sliceable) -> Any:
     if isinstance(sliceable, array_slicing.TensorflowRaggedSliceable):
         return sliceable.array
     return sliceable.convert_to_numpy(sliceable[slice(None)])
-
-
-def without_rows(adapter: DataAdapter, data: Iterable[Any]) -> Any:
-    """KerasTensors for a batch of data that have none: Keras builds a model before it reads them."""
-    kind = data.batch_type if isinstance(data, RowBatches) else type_of_specs(adapter.get_tf_dataset().element_spec)
-    assert isinstance(kind, OfSpecs)
-    tensors = [keras.KerasTensor((None, *spec.shape[1:]), spec.dtype.name) for spec in kind.specs]
-    return kind.layout.unflatten(iter(tensors))
 
 
 def refuse_no_batches(adapter: DataAdapter) -> None:

@@ -12,52 +12,41 @@ import tensorflow as tf
 from keras.src import backend, tree
 from keras.src.backend import name_scope
 from keras.src.trainers.data_adapters import data_adapter_utils
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from engine.errors import ConfigurationError
 from ipu._internal.compiler.variables import tracing
 from ipu._internal.thread_values import ThreadValue
 from ipu.ipu_strategy import IPUStrategyV1
+from keras_ext.epochs.batch_types import BatchType, has_open_rows
 from keras_ext.frameworks.common import serves, users_own
 from keras_ext.frameworks.keras3_known_outputs import build_for_known_outputs, symbolic
-from keras_ext.frameworks.keras3_metrics import note_fresh
 from keras_ext.types import Batch, Tensor
 from keras_ext.wrapping import Original
 
 _building = threading.RLock()
 _being_built: list[keras.Model] = []
-_tested: ThreadValue[keras.Model | None] = ThreadValue(None)
 traced_model: ThreadValue[keras.Model | None] = ThreadValue(None)
 """The model whose step this thread traces."""
 
 
-def steps_alone(model: keras.Model) -> bool:
+def steps_alone(model: keras.Model, mode: str) -> bool:
     """Whether a model's own step defines all that it computes: its `call` may be missing, or take other data.
 
     Layers, metrics and optimizers of such a model are built where the step is traced, as by Keras without a strategy.
     """
     kind = type(model)
-    own = users_own(kind, "train_step") or (_tested.value is model and users_own(kind, "test_step"))
+    own = users_own(kind, "train_step") or (mode == "test" and users_own(kind, "test_step"))
     return own or kind.call is keras.Model.call
 
 
-def tests(original: Original, model: keras.Model, *arguments: object, **named: object) -> Any:
-    """Runs Keras' `evaluate` or `test_on_batch`, during which `steps_alone` considers the model's own test step."""
-    with _tested.replaced_by(model):
-        return original(model, *arguments, **named)
+def building_batch(model: keras.Model, batch: Batch, batch_type: BatchType) -> Any:
+    """The KerasTensors to build `model` with for batches of a type, the first of which is `batch`.
 
-
-def building_batch(model: keras.Model, adapter: DataAdapter, batch: Batch) -> Any:
-    """The batch to build `model` with for data whose first batch is `batch`.
-
-    A Sequential model keeps the shape it is built with, so it gets KerasTensors of [None, ...] if the last batch may
-    be smaller, as it does from Keras outside a strategy. Other models may read the number of rows in their `call`.
+    A Sequential model keeps the shape it is built with, so it gets [None, ...] if the last batch may be smaller, as
+    it does from Keras outside a strategy. Other models may read the number of rows in their `call`.
     """
-    if not isinstance(model, keras.Sequential) or not _rows_vary(adapter):
-        return batch
-    return tree.map_structure(_with_open_rows, batch, none_is_leaf=False)
+    is_open = isinstance(model, keras.Sequential) and has_open_rows(batch_type)
+    return tree.map_structure(_with_open_rows if is_open else symbolic, batch, none_is_leaf=False)
 
 
 @contextlib.contextmanager
@@ -134,41 +123,30 @@ def _build(optimizer: Any, variables: list[Any]) -> None:
         optimizer.build(variables)
 
 
-def _rows_vary(adapter: DataAdapter) -> bool:
-    if isinstance(adapter, ArrayDataAdapter):
-        return bool(adapter.partial_batch_size)
-    if isinstance(adapter, TFDatasetAdapter):
-        shapes = [spec.shape for spec in tf.nest.flatten(adapter.get_tf_dataset().element_spec)]
-        return any(shape.rank and shape.as_list()[0] is None for shape in shapes)
-    return True
-
-
 def _with_open_rows(value: Tensor) -> Any:
     shape = tuple(tf.TensorShape(value.shape).as_list())
     return keras.KerasTensor((None, *shape[1:]), keras.backend.standardize_dtype(value.dtype)) if shape else value
 
 
-def build_once(original: Original, model: keras.Model, iterator: Any = None, data_batch: Batch = None) -> None:
-    """Builds a model that is not built; Keras would start an epoch here for one batch whenever it evaluates."""
+def build_where_traced(original: Original, model: keras.Model, iterator: Any = None, data_batch: Batch = None) -> None:
+    """Builds nothing where Keras' methods begin: as without a strategy, a model is built where its step is traced."""
     adopt_optimizer(model)
     if not serves(model._distribute_strategy):
-        return original(model, iterator, data_batch)
-    note_fresh(model._compile_metrics, False)
-    if steps_alone(model) or (_is_built(model) and not is_being_built(model)):
+        original(model, iterator, data_batch)
+
+
+def build(model: keras.Model, mode: str, batch: Batch, batch_type: BatchType) -> None:
+    """Builds layers, metrics and loss of a model that are not built, for a nested batch of specs of this type."""
+    if steps_alone(model, mode) or (_is_built(model) and not is_being_built(model)):
         return
-    # Not within the lock: data may come from a thread that builds a model of its own.
-    batch = data_batch if iterator is None else iterator.first_batch()
+    batch = building_batch(model, batch, batch_type)
     with _building, being_built(model):  # another thread may build the same model
         if _is_built(model):
             return
-        metrics = model._compile_metrics
-        fresh = metrics is not None and not metrics.built  # `compile` without metrics keeps those of before
         try:
-            with optimizer_left_out(model):
-                given = batch if iterator is None else building_batch(model, iterator.data_adapter, batch)
-                build_for_known_outputs(model, given)
-                original(model, None, given)
-            note_fresh(metrics, fresh)
+            with optimizer_left_out(model), model.distribute_strategy.scope():
+                build_for_known_outputs(model, batch)
+                model._symbolic_build(data_batch=batch)
         except ValueError:
             of_loss = error_of_loss(model, batch)
             if of_loss is None:

@@ -9,7 +9,6 @@ import numpy as np
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.metrics.metric import Metric
 from keras.src.metrics.reduction_metrics import Mean, Sum
-from keras.src.trainers.compile_utils import CompileMetrics
 
 from ipu._internal.compiler.variables import IPUVariable
 from keras_ext.wrapping import Original, wrap
@@ -19,20 +18,6 @@ def install() -> None:
     """Wraps the resets at class level; variables that are not on the device are set as before."""
     for kind, names in ((Metric, ()), (Sum, ("total",)), (Mean, ("total", "count"))):
         wrap(kind, "reset_state", functools.partial(_reset, names))
-    wrap(CompileMetrics, "reset_state", _reset_used)
-
-
-def note_fresh(metrics: CompileMetrics | None, fresh: bool) -> None:
-    """Marks whether a model's metrics were built for the next reset, which Keras makes before it builds them."""
-    if metrics is not None:
-        metrics._is_fresh = fresh
-
-
-def _reset_used(original: Original, metrics: CompileMetrics) -> None:
-    if getattr(metrics, "_is_fresh", False):
-        metrics._is_fresh = False
-    else:
-        original(metrics)
 
 
 def _reset(names: tuple[str, ...], original: Original, metric: Metric) -> None:

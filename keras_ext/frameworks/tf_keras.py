@@ -47,8 +47,9 @@ from keras_ext import (
     step_callbacks,
     tensorboard,
 )
-from keras_ext.epochs.batch_types import batch_type
+from keras_ext.epochs.batch_types import BatchType, batch_type
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
+from keras_ext.framework import Framework, Mode
 from keras_ext.frameworks import category_counts, tf_keras_backup, tf_keras_graphs, tf_keras_labels
 from keras_ext.frameworks.common import dense, plain_outside, serves, users_own, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
@@ -58,7 +59,7 @@ from keras_ext.frameworks.whole_updates import apply_pairs, wrap_once, wrap_over
 from keras_ext.names import registration
 from keras_ext.predictions import as_result, join_by_shape
 from keras_ext.saving import ConfigKeeper
-from keras_ext.training import Framework, Mode, PredictFunction
+from keras_ext.training import PredictFunction
 from keras_ext.types import Batch, KerasOptimizer, Nest, Tensor
 from keras_ext.wrapping import Original, leave_out_of_tracebacks, wrap
 
@@ -83,7 +84,7 @@ UPDATES_AS_TENSORS = [
 class TFKeras(Framework):
     """The framework-independent parts' interface to a tf_keras model."""
 
-    def prepare(self, model: Model, batch: Batch) -> None:
+    def prepare(self, model: Model, mode: Mode, batch: Batch, batch_type: BatchType = None) -> None:
         """Does nothing: tf_keras builds the variables of a step when the step is traced."""
 
     def step(self, model: Model, mode: Mode, data: Batch, method: Callable[..., Any] | None = None) -> Any:

@@ -85,14 +85,6 @@ TABLE = (
         page="accelerate.md",
     ),
     *_rows(
-        "keras",
-        values=r".*/metrics length: plain 1, here \d"
-        r"|.*/(weights|metrics|slots).*: plain (nothing|0,|\['0 iteration'(, '\d (rate|iteration)')*\])"
-        r"|.*/slots/\d (iteration|rate): .* here nothing",
-        reason="variables that Keras 3 creates late",
-        page="accelerate.md",
-    ),
-    *_rows(
         "tf_keras+sgd=plain",
         values=r".*/slots/\d+ \w+:",
         reason="velocities of SGD without momentum, tf_keras",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 from ipu import accelerate
 from ipu.ipu_strategy import IPUStrategy
+from keras_ext import python_state
 from keras_ext.python_state import PythonState
 from tests.keras.helpers import Kit, assert_close
 
@@ -151,6 +154,50 @@ def test_parts_are_replaced_as_in_keras(kit: Kit, replaced: str) -> None:
         return [before, fit(model, 38), fit(model, 33), model.get_weights()]
 
     assert_close(use("ipu"), use("plain"))
+
+
+SOURCE = """
+class Scales(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.factor, self.head = 1.0, keras.layers.Dense(1)
+
+    def call(self, inputs):
+        return self.head(inputs) * self.factor
+"""
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("scope", ["ipu", "acc"])
+@pytest.mark.parametrize("module", ["", "token", "of the program"])
+@pytest.mark.parametrize("change", ["factor", "optimizer"])
+def test_classes_of_any_module_are_the_program_s(
+    kit: Kit, change: str, module: str, scope: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: dict[str, Any] = {"keras": kit.keras, **({"__name__": module} if module else {})}
+    exec(SOURCE, names)
+    if module:  # a file of the program's own, which may have the name of one of Python's
+        made = ModuleType(module)
+        made.__file__ = f"/somewhere/{module}.py"
+        monkeypatch.setitem(sys.modules, module, made)
+    python_state._package.cache_clear()
+
+    def use(scope: str) -> Any:
+        kit.keras.utils.set_random_seed(1)
+        with SCOPES[scope]():
+            model = names["Scales"]()
+            model.compile(kit.keras.optimizers.SGD(0.05), "mse")
+        before = fit(model, 38)
+        if change == "factor":
+            model.factor = 3.0
+        else:
+            model.optimizer = kit.keras.optimizers.SGD(0.5)
+        return [before, fit(model, 32), fit(model, 33), model.get_weights()]
+
+    try:
+        assert_close(use(scope), use("plain"))
+    finally:
+        python_state._package.cache_clear()
 
 
 def test_state_is_restored_and_put_back() -> None:
