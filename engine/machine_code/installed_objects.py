@@ -16,13 +16,14 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 from engine.machine_code import sources
 from engine.machine_code.caches import LARGE, second_level
 from engine.machine_code.instruction_sets import AARCH64, LEVELS
-from engine.machine_code.processor import ARM, X86, lanes, target
+from engine.machine_code.processor import ARM, X86, lanes, rounds_to_bf16, target
 
 CODELETS = sources.ENGINE / "codelets"
 FOLDER = sources.ENGINE / "data" / "objects"
 PROCESSORS = {
     "x86-64-v3": (*LEVELS["x86-64-v3"], (1 << 18, 1 << 19, LARGE)),
     "x86-64-v4": (*LEVELS["x86-64-v4"], (LARGE,)),
+    "x86-64-v4-bf16": (LEVELS["x86-64-v4"][0], LEVELS["x86-64-v4"][1] + ",+avx512bf16", (LARGE,)),
     "aarch64": (*AARCH64, (1 << 19, LARGE)),
 }
 """LLVM's CPU name and features, and usual bytes of second-level caches, of the processors that wheels have objects for.
@@ -51,8 +52,11 @@ def _archive() -> ZipFile | None:
 
 
 def level_of_processor() -> str | None:
-    """The level of PROCESSORS with as many lanes as the processor, if it has all features of that level."""
-    level = {16: "x86-64-v4", 8: "x86-64-v3", 4: "aarch64"}[lanes()]
+    """The level of PROCESSORS with as many lanes as the processor, if it has all features of that level.
+
+    Objects without the instruction that rounds to bf16 would be slower where the processor has it.
+    """
+    level = {16: "x86-64-v4-bf16" if rounds_to_bf16() else "x86-64-v4", 8: "x86-64-v3", 4: "aarch64"}[lanes()]
     required = {feature.removeprefix("+") for feature in PROCESSORS[level][1].split(",")}
     return level if (ARM if level == "aarch64" else X86) and required <= target()[1] else None
 

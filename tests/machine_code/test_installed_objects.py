@@ -132,3 +132,14 @@ def test_caches_above_the_largest_share_an_archive(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(installed_objects, "second_level", lambda size=size: size)
         names.add(installed_objects.file_name("x86-64-v3"))
     assert len(names) == 1
+
+
+@pytest.mark.parametrize(("bf16", "expected"), [(False, "x86-64-v4"), (True, "x86-64-v4-bf16")])
+def test_processors_that_round_to_bf16_have_objects_of_their_own(
+    bf16: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features = frozenset(each.removeprefix("+") for each in installed_objects.PROCESSORS[expected][1].split(","))
+    for name, value in {"lanes": 16, "rounds_to_bf16": bf16, "target": ("znver4", features)}.items():
+        monkeypatch.setattr(installed_objects, name, lambda value=value: value)
+    monkeypatch.setattr(installed_objects, "X86", True)
+    assert installed_objects.level_of_processor() == expected
