@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import compileall
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -33,6 +34,7 @@ OTHERS = ("pytest", "hypothesis", "uvicorn", "starlette", "orjson", "prometheus-
 BARE = ("numpy", "numpy.libs", "ml_dtypes", "sitecustomize.py")
 """Packages of a process without a compiler, beside the engine."""
 PLATFORMS = ("manylinux2014_aarch64", "manylinux_2_27_aarch64", "manylinux_2_28_aarch64")
+COPIED = ("engine", "tests", "benchmarks")
 CROSS = {
     "NUMBA_CPU_NAME": AARCH64[0],
     "NUMBA_CPU_FEATURES": AARCH64[1],
@@ -59,7 +61,11 @@ def prepare(folder: Path) -> None:
             _make_root(folder / "root")
             _make_packages(folder)
             (folder / "made").touch()
-        _copy_project(folder)
+        digest = _digest()
+        mark = folder / "project/digest"
+        if not mark.exists() or mark.read_text() != digest:  # else another process may be using the copy
+            _copy_project(folder)
+            mark.write_text(digest)
 
 
 def _make_root(root: Path) -> None:
@@ -87,12 +93,20 @@ def _make_packages(folder: Path) -> None:
         (bare / name).symlink_to(site / name)
 
 
+def _digest() -> str:
+    """A hash of all sources that the emulation has a copy of."""
+    content = hashlib.sha256()
+    for path in sorted(path for name in COPIED for path in (ROOT / name).rglob("*.py")):
+        content.update(f"{path} ".encode() + path.read_bytes())
+    return content.hexdigest()
+
+
 def _copy_project(folder: Path) -> None:
-    """Copies the engine and the tests, with codelets for ARM that this machine compiles. All else is compiled anew."""
+    """Copies the engine and the tests, with codelets for ARM that this machine compiles. The cache begins empty."""
     project = folder / "project"
     for each in (project, folder / "cache"):
         shutil.rmtree(each, ignore_errors=True)
-    for name in ("engine", "tests", "benchmarks"):
+    for name in COPIED:
         shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__", "objects"))
     shutil.copy(ROOT / "pyproject.toml", project)
     objects = project / "engine/data/objects"
