@@ -233,7 +233,7 @@ def _traced(model: KerasModel, training: bool, batch: Batch) -> TracedLayers:
     framework = function.framework
     calls = calls_of(model)
     if training:
-        framework.prepare(model, batch)
+        framework.prepare(model, "train", batch)
     numbers = iter(range(len(calls.leaves)))
     trees = _numbered(calls, numbers)
 
