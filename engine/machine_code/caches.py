@@ -8,6 +8,7 @@ from pathlib import Path
 
 from engine.errors import ConfigurationError
 from engine.machine_code import given_objects
+from engine.machine_code.cores import allowed_cores, listed
 from engine.machine_code.processor import lanes
 
 VARIABLE = "SOFTWARE_IPU_CACHE_BYTES"
@@ -34,7 +35,7 @@ def second_level() -> int:
     if not given_objects.has_compiler():
         return given_objects.origin().cache_bytes
     other = "NUMBA_CPU_NAME" in os.environ  # that processor may have other caches than this machine
-    found = [] if other else [size for size in map(_of_core, _usable()) if size]
+    found = [] if other else [size for size in map(_of_core, allowed_cores()) if size]
     return min(found, default=2 * LARGE if lanes() == 16 else SMALL)
 
 
@@ -47,27 +48,16 @@ def _checked(given: str) -> int:
     return int(given)
 
 
-def _usable() -> list[int]:
-    """Numbers of the cores that this process may use."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-
-
 def _of_core(core: int) -> int:
     """A core's share of its second-level cache in bytes; 0 if the system does not say."""
     folder = SYSTEM / f"cpu{core}"
     try:
-        threads = _count(folder / "topology/thread_siblings_list")
+        threads = len(listed(folder / "topology/thread_siblings_list")) or 1
         for each in (folder / "cache").glob("index*"):
             if (each / "level").read_text().strip() == "2":
                 size = (each / "size").read_text().strip()
-                cores = max(1, _count(each / "shared_cpu_list") // threads)
+                cores = max(1, len(listed(each / "shared_cpu_list")) // threads)
                 return int(size[:-1]) * UNITS[size[-1]] // cores
     except (OSError, ValueError, KeyError, IndexError):
         pass
     return 0
-
-
-def _count(path: Path) -> int:
-    """The number of processors in a list such as 0-3,8."""
-    ends = [part.partition("-") for part in path.read_text().strip().split(",")]
-    return sum(int(last or first) - int(first) + 1 for first, _, last in ends)

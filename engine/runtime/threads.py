@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from engine.errors import ConfigurationError, InternalError
-from engine.runtime.cores import allowed_cores, full_cores, quota
+from engine.machine_code.cores import allowed_cores, full_cores, quota
 from engine.runtime.time_limit import TimeLimit
 
 POLL_SECONDS = 0.1

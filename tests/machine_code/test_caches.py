@@ -26,7 +26,7 @@ def describe(folder: Path, core: int, size: str, shared: str, threads: str) -> N
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in place of Linux's, without cores, for a process that may use cores 0, 1 and 2."""
     monkeypatch.setattr(caches, "SYSTEM", tmp_path)
-    monkeypatch.setattr(caches, "_usable", lambda: [0, 1, 2])
+    monkeypatch.setattr(caches, "allowed_cores", lambda: (0, 1, 2))
     for name in (caches.VARIABLE, "NUMBA_CPU_NAME"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path

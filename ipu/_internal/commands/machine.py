@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from engine.machine_code import processor
-from engine.runtime.cores import allowed_cores, full_cores, quota
+from engine.machine_code.cores import allowed_cores, full_cores, quota
 from engine.runtime.threads import worker_count
 
 PACKAGES = ("tensorflow", "keras", "tf-keras", "numba", "llvmlite", "numpy")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.runtime import cores, threads
+from engine.machine_code import cores
+from engine.runtime import threads
 
 
 @pytest.fixture

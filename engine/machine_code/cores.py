@@ -39,12 +39,12 @@ def _full_cores(allowed: tuple[int, ...]) -> tuple[int, ...]:
 
 def _siblings(core: int) -> set[int]:
     """The logical cores that share a core's arithmetic units."""
-    return _listed(SYSTEM / f"devices/system/cpu/cpu{core}/topology/thread_siblings_list") or {core}
+    return listed(SYSTEM / f"devices/system/cpu/cpu{core}/topology/thread_siblings_list") or {core}
 
 
 def _speeds(cores: list[int]) -> dict[int, float]:
     """Relative speeds of cores, as the system states them; 1 where it does not."""
-    slow = _listed(SYSTEM / "devices/cpu_atom/cpus")
+    slow = listed(SYSTEM / "devices/cpu_atom/cpus")
     speeds = {core: EFFICIENCY if core in slow else 1.0 for core in cores}
     capacities = {core: _number(SYSTEM / f"devices/system/cpu/cpu{core}/cpu_capacity") for core in cores}
     return speeds if slow or not all(capacities.values()) else capacities
@@ -78,7 +78,7 @@ def _share(group: Path) -> float:
     return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() and int(period) else 0.0
 
 
-def _listed(path: Path) -> set[int]:
+def listed(path: Path) -> set[int]:
     """The processors in a list such as 0-3,8; none if there is no such file."""
     ends = [part.partition("-") for part in _text(path).strip().split(",") if part]
     return {core for first, _, last in ends for core in range(int(first), int(last or first) + 1)}
