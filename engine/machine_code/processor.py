@@ -11,17 +11,21 @@ from functools import cache
 from engine.errors import ConfigurationError
 from engine.machine_code import given_objects
 
+X86_NAMES, ARM_NAMES = ("x86_64", "amd64"), ("aarch64", "arm64")  # of Linux, and of other systems
+
 
 def _machine() -> str:
     """The family of processors, which Numba's environment variables may choose to be another than this machine's."""
+    own = platform.machine().lower()
     if "+neon" in os.environ.get("NUMBA_CPU_FEATURES", "").split(","):
-        return "aarch64"
-    return "x86_64" if os.environ.get("NUMBA_CPU_NAME", "").startswith("x86-64") else platform.machine().lower()
+        return own if own in ARM_NAMES else "aarch64"
+    is_x86 = os.environ.get("NUMBA_CPU_NAME", "").startswith("x86-64")
+    return "x86_64" if is_x86 and own not in X86_NAMES else own
 
 
 MACHINE = _machine()
-X86 = MACHINE in ("x86_64", "amd64")
-ARM = MACHINE in ("aarch64", "arm64")
+X86 = MACHINE in X86_NAMES
+ARM = MACHINE in ARM_NAMES
 ARCH_PRCTL, REQUEST_PERMISSION, MATRIX_DATA = 158, 0x1023, 18
 
 
