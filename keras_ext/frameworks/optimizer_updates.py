@@ -55,14 +55,23 @@ def adam_step(original: Original, optimizer: Any, gradient: Tensor, variable: An
         return original(optimizer, gradient, variable, learning_rate)
     compute = partial(_of_adam, optimizer, tf.as_dtype(variable.dtype), learning_rate)
     rate, first, second, epsilon = shared_by(optimizer, variable.dtype, learning_rate, numbers, compute)
+    _, moment, square = _updated_moments(optimizer, gradient, variable, (m, v), (first, second))
+    root = add(made("Sqrt", square), epsilon)
+    optimizer.assign_sub(variable, divide(multiply(moment, rate), root))
+
+
+def _updated_moments(
+    optimizer: Any, gradient: Tensor, variable: Any, moments: tuple[Any, Any], shares: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The whole gradient, and the first and second moment, moved by their shares towards it and its square."""
+    (m, v), (first, second) = moments, shares
     gradient, squares = totals(gradient, variable.dtype)
     moment, square = tf.convert_to_tensor(m), tf.convert_to_tensor(v)
     moment = add(moment, multiply(subtract(gradient, moment), first))
     square = add(square, multiply(subtract(squares, square), second))
     optimizer.assign(m, moment)
     optimizer.assign(v, square)
-    root = add(made("Sqrt", square), epsilon)
-    optimizer.assign_sub(variable, divide(multiply(moment, rate), root))
+    return gradient, moment, square
 
 
 def _of_adam(optimizer: Any, dtype: tf.DType, learning_rate: Any) -> tuple[Tensor, ...]:
@@ -89,12 +98,7 @@ def nadam_step(original: Original, optimizer: Any, gradient: Tensor, variable: A
     rate, epsilon, first, second, of_moment, to_moment, of_gradient, to_gradient, of_square = shared_by(
         optimizer, variable.dtype, learning_rate, numbers, compute
     )
-    gradient, squares = totals(gradient, variable.dtype)
-    moment, square = tf.convert_to_tensor(m), tf.convert_to_tensor(v)
-    moment = add(moment, multiply(subtract(gradient, moment), first))
-    square = add(square, multiply(subtract(squares, square), second))
-    optimizer.assign(m, moment)
-    optimizer.assign(v, square)
+    gradient, moment, square = _updated_moments(optimizer, gradient, variable, (m, v), (first, second))
     ahead = add(divide(multiply(of_moment, moment), to_moment), divide(multiply(of_gradient, gradient), to_gradient))
     root = add(made("Sqrt", divide(square, of_square)), epsilon)
     optimizer.assign_sub(variable, divide(multiply(ahead, rate), root))
