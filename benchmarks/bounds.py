@@ -74,22 +74,18 @@ def measured_here(name: str, rounds: int, spots: int) -> dict[str, Any]:
 
     The loop runs on all workers.
     """
-    from benchmarks.hot_spots import microseconds_per_row, observed_programs
+    from benchmarks.hot_spots import observed_programs
     from benchmarks.kernels import of_codelet, ticks_per_second
     from benchmarks.peaks import peak, peak_multiply_adds
     from benchmarks.rivals.keras_fit import prepare
-    from engine.runtime.executor import COMPUTING, Column
     from engine.runtime.threads import usable_cores
 
     workload, programs = WORKLOADS[name], observed_programs()
     round_of = prepare(workload, "ipu", [], *workload.data(np.random.default_rng(0), workload.samples))
     executable = max(programs, key=lambda each: len(each.program.compute_sets))
-    table, spent, calls = microseconds_per_row(executable)
-    rows = [row for row in range(len(table)) if table[row, Column.KIND] in COMPUTING]
-    sets = executable._all_sets[: len(rows)]
-    total = sum(float(calls[row]) * run_multiply_adds(each) for row, each in zip(rows, sets, strict=True))
+    timed = timed_sets(executable)
+    total = sum(float(each.calls) * run_multiply_adds(each.compute_set) for each in timed)
     workers, second = usable_cores(), ticks_per_second()
-    timed = [Timed(each, calls[row], spent[row]) for row, each in zip(rows, sets, strict=True)]
     under = roofline(timed, executable.plan.arena_bytes, workers, 1e9 / second, spots)
     loop = of_codelet("peak", peak_multiply_adds(), peak.address, np.array([1], np.int64), 0)
     round_of()
@@ -111,6 +107,17 @@ class Timed(NamedTuple):
     compute_set: ComputeSet
     calls: float
     microseconds: float
+
+
+def timed_sets(executable: Any) -> list[Timed]:
+    """Measures an executable's compute sets, in their order in its table, on one worker."""
+    from benchmarks.hot_spots import microseconds_per_row
+    from engine.runtime.executor import COMPUTING, Column
+
+    table, spent, calls = microseconds_per_row(executable)
+    rows = [row for row in range(len(table)) if table[row, Column.KIND] in COMPUTING]
+    sets = executable._all_sets[: len(rows)]
+    return [Timed(each, calls[row], spent[row]) for row, each in zip(rows, sets, strict=True)]
 
 
 def roofline(timed: list[Timed], arena_bytes: int, workers: int, nanoseconds: float, spots: int) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 python -m benchmarks.many_cores [--workers N ...] [--minutes M] [WORKLOAD ...]
 
-Nothing needs to be prepared, but the machine should be idle. Six workloads on 16 cores take under eight minutes; when
-the time is up, rows that are left have no figures of Keras. A process with N threads of Keras may use N cores.
+Nothing needs to be prepared, but the machine should be idle. When the time is up, rows that are left have no figures of
+Keras. A process with N threads of Keras may use N cores.
 
 The prediction scales each compute set's time on one worker as its roofline scales: by the measured rates of N workers,
 their empty barrier, and the units of the busiest worker.
@@ -29,7 +29,7 @@ from rich.table import Table
 
 from benchmarks.race import Contender
 from benchmarks.workloads import WORKLOADS, Workload
-from engine.runtime.cores import full_cores
+from engine.machine_code.cores import full_cores
 from engine.runtime.threads import usable_cores
 
 DEFAULT = ("mlp", "lenet", "lstm", "encoder, 2 layers", "resnet20", "wide mlp")
@@ -60,19 +60,15 @@ def powers(most: int) -> list[int]:
 
 def alone(name: str, counts: list[int]) -> dict[str, Any]:
     """Measures in this process: milliseconds of a step without new rows, as measured and as predicted, and rates."""
-    from benchmarks.bounds import Timed, run_multiply_adds
-    from benchmarks.hot_spots import microseconds_per_row
+    from benchmarks.bounds import run_multiply_adds, timed_sets
     from benchmarks.kernels import ticks_per_second
     from benchmarks.roofline import bounds_of, measured_roofs
     from benchmarks.scaling import kernel_of
-    from engine.runtime.executor import COMPUTING, Column
 
     kernel = kernel_of(WORKLOADS[name])
     executable, second = kernel.keep[0], ticks_per_second()
-    table, spent, calls = microseconds_per_row(executable)
-    rows = [row for row in range(len(table)) if table[row, Column.KIND] in COMPUTING]
-    sets = executable._all_sets[: len(rows)]
-    timed = [Timed(each, calls[row], spent[row]) for row, each in zip(rows, sets, strict=True)]
+    timed = timed_sets(executable)
+    sets = [each.compute_set for each in timed]
     roofs = {count: measured_roofs(count, 2, 1e9 / second) for count in counts}
     bounds = {count: bounds_of(sets, roofs[count], executable.plan.arena_bytes, run_multiply_adds) for count in counts}
     for _ in range(TIMES):
