@@ -75,11 +75,9 @@ def write_all(contents: Mapping[Path, Any], *, mode: int | None = None, sync: bo
             part = _part(place)
             written.append((part, place))
             _write(part, content, 0o666 if mode is None else mode)
-            if mode is None:
-                _take_mode(part, place)
             if sync:
                 _sync(part)
-        _replace(written)
+        _replace(written, takes_modes=mode is None)
         if sync:
             for folder in dict.fromkeys(place.parent for _, place in written):
                 _sync(folder)
@@ -133,9 +131,8 @@ def put(written: Path, path: Path) -> None:
 
 def _put_all(pairs: list[tuple[Path, Path]]) -> None:
     """Does as `put`, for files that belong together."""
-    for written, path in pairs:
+    for written, _ in pairs:
         _sync_all(written)
-        _take_mode(written, path)
     _replace(pairs)
     _sync(pairs[0][1].parent)
 
@@ -232,17 +229,22 @@ def _rename(source: Path, target: Path) -> None:
     os.replace(source, target)
 
 
-def _replace(written: list[tuple[Path, Path]]) -> None:
-    """Renames the parts of a generation to their places; several former parts are out of the way before."""
+def _replace(written: list[tuple[Path, Path]], *, takes_modes: bool = True) -> None:
+    """Renames the parts of a generation to their places, with the permissions of the files there if `takes_modes`.
+
+    Several former parts are out of the way before.
+    """
     places = [place for _, place in written if place.name != STATE] if len(written) > 1 else []
     with contextlib.ExitStack() as locks:
         if places:
             locks.enter_context(_locked(places[0].parent))
+        _restore(places)
+        for part, place in written if takes_modes else ():  # another writer may have had the place out of the way
+            _take_mode(part, place)
         _rename_all(written, places)
 
 
 def _rename_all(written: list[tuple[Path, Path]], places: list[Path]) -> None:
-    _restore(places)
     formers, done = [place for place in places if place.exists()], []
     try:
         for place in formers:

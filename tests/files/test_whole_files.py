@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import signal
+import stat
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,8 +126,10 @@ def test_a_disk_that_fails_leaves_the_former_or_the_new(
 
 @pytest.mark.parametrize("write", [several, staged_prefix])
 def test_writers_at_once_never_mix_their_parts(write: Callable[[Path, str], None], tmp_path: Path) -> None:
-    """Forks write the same files, some are killed while they do; what is left is of one of them."""
+    """Forks write the same files, some are killed while they do; what is left is of one, with its permissions."""
     write(tmp_path, "0")
+    for path in tmp_path.iterdir():
+        path.chmod(0o640)
     children = []
     for value in range(1, 9):
         child = os.fork()
@@ -136,16 +140,21 @@ def test_writers_at_once_never_mix_their_parts(write: Callable[[Path, str], None
                 if passed == end:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-            with fault_points(act):
-                for _ in range(25):
-                    write(tmp_path, str(value))
-            os._exit(0)
+            try:
+                with fault_points(act):
+                    for _ in range(25):
+                        write(tmp_path, str(value))
+                os._exit(0)
+            except BaseException:  # else this fork would go on as a second run of the tests
+                traceback.print_exc()
+                os._exit(1)
         children.append(child)
     ends = [os.waitpid(child, 0)[1] for child in children]
     assert {*ends[1::2]} == {0} and {*ends[::2]} == {signal.SIGKILL}
     assert of_one_generation(content(tmp_path))
     write(tmp_path, "last")
     assert {*content(tmp_path).values()} == {"last"} and not formers(tmp_path)
+    assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in content(tmp_path)} == {0o640}
 
 
 def test_a_folder_that_somebody_keeps_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
