@@ -72,9 +72,10 @@ from keras_ext.frameworks.keras3_building import (
     adopt_optimizer,
     apply_built,
     build,
+    build_before_scaling,
     build_where_traced,
     scale_loss_built,
-    traced_model,
+    traced_step_of,
 )
 from keras_ext.frameworks.keras3_executions import executions
 from keras_ext.frameworks.whole_updates import apply_lists, apply_pairs, wrap_once, wrap_overrides
@@ -105,7 +106,7 @@ class Keras3(Framework):
         strategy = model.distribute_strategy
         wrap_overrides(BaseOptimizer, "apply", functools.partial(apply_lists, _optimizer_variables, ()))
         wrap_overrides(BaseOptimizer, "apply_gradients", functools.partial(apply_pairs, _optimizer_variables, ()))
-        with strategy.scope(), keras3_scopes.own_scopes(), traced_model.replaced_by(model):
+        with strategy.scope(), keras3_scopes.own_scopes(), traced_step_of(model):
             return strategy.run(method or getattr(model, f"{mode}_step"), args=(data,))
 
     def steps_per_execution(self, model: keras.Model) -> int:
@@ -244,6 +245,7 @@ def install() -> None:
     trainer.distribute_strategy = property(_distribute_strategy)
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
     wrap(BaseOptimizer, "apply", apply_built)
+    wrap(keras.optimizers.LossScaleOptimizer, "build", build_before_scaling)
     wrap(keras.optimizers.LossScaleOptimizer, "scale_loss", scale_loss_built)
     wrap_once(BaseOptimizer, "apply", functools.partial(apply_lists, _optimizer_variables, ("update_step",)))
     wrap(keras_numpy, "divide", indexed_slices.divide)

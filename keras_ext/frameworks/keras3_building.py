@@ -27,6 +27,15 @@ _building = threading.RLock()
 _being_built: list[keras.Model] = []
 traced_model: ThreadValue[keras.Model | None] = ThreadValue(None)
 """The model whose step this thread traces."""
+_scaled_unbuilt: ThreadValue[Any] = ThreadValue(None)
+"""The optimizer that scaled the loss of the step that this thread traces, of a model without trainable weights."""
+
+
+@contextlib.contextmanager
+def traced_step_of(model: keras.Model) -> Iterator[None]:
+    """Names the model whose step this thread traces, while the context is open."""
+    with traced_model.replaced_by(model), _scaled_unbuilt.replaced_by(None):
+        yield
 
 
 def steps_alone(model: keras.Model, mode: str) -> bool:
@@ -99,19 +108,34 @@ def apply_built(apply: Original, optimizer: Any, grads: Any, trainable_variables
 def scale_loss_built(scale_loss: Original, optimizer: Any, loss: Any) -> Any:
     """Calls Keras' `scale_loss` of a built optimizer: an unbuilt one multiplies by the initial scale in all steps.
 
-    TensorFlow traces the first step twice, so the scale that plain Keras uses is the variable. Raises
-    ConfigurationError for an optimizer that is not built and not the one of the model whose step is traced.
+    TensorFlow traces the first step twice, so the scale that plain Keras uses is the variable. Where all weights are
+    frozen, plain Keras never builds it. Raises ConfigurationError for an optimizer that is not built and not the one of
+    the model whose step is traced.
     """
     if tracing() and not optimizer.built:
         model = traced_model.value
         if model is None or model.optimizer is not optimizer:
-            raise ConfigurationError(
-                f"Expected {type(optimizer).__name__} {optimizer.name!r} to have variables before a loss is scaled. "
-                "Received: one that is not built. Call its build(model.trainable_variables) in the strategy's scope."
-            )
+            raise _error_of_scale(optimizer)
+        if not model.trainable_variables:
+            _scaled_unbuilt.value = optimizer
+            return scale_loss(optimizer, loss)
         with tf.init_scope(), _building:
             _build(optimizer, list(model.trainable_variables))
     return scale_loss(optimizer, loss)
+
+
+def build_before_scaling(build: Original, optimizer: Any, var_list: Any) -> None:
+    """Builds a LossScaleOptimizer. Raises ConfigurationError if the traced step has scaled a loss with it before."""
+    if tracing() and _scaled_unbuilt.value is optimizer:
+        raise _error_of_scale(optimizer)
+    build(optimizer, var_list)
+
+
+def _error_of_scale(optimizer: Any) -> ConfigurationError:
+    return ConfigurationError(
+        f"Expected {type(optimizer).__name__} {optimizer.name!r} to have variables before a loss is scaled. "
+        "Received: one that is not built. Call its build(model.trainable_variables) in the strategy's scope."
+    )
 
 
 def _build(optimizer: Any, variables: list[Any]) -> None:

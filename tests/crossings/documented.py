@@ -90,6 +90,19 @@ TABLE = (
         reason="velocities of SGD without momentum, tf_keras",
         page="accelerate.md",
     ),
+    *_rows(
+        *("keras+unbuilt+bad_call=shape", "keras+unbuilt+bad_call=missing"),
+        values=r".*/(weights|slots|metrics)/.*: plain \[\], here "
+        r"|.*/metrics/\d+/1( length|/\d+): plain (0|nothing), here ",
+        reason="the weights have their initial values, and metrics zeros",
+        page="accelerate.md",
+    ),
+    *_rows(
+        *("tf_keras+unbuilt+generator", "tf_keras+unbuilt+failing_generator"),
+        values=r"load #\d+: plain ValueError: The last dimension of the inputs to a Dense layer should be defined",
+        reason="the copy loads",
+        page="accelerate.md",
+    ),
 )
 
 IN_XLA = _rows(
@@ -107,7 +120,8 @@ FAULTS = (
         error=r"Creating variables on a non-first call to a function decorated with tf\.function"
         r"|tf\.function only supports singleton tf\.Variables created on the first call"
         r"|Unexpected result of `train_function` \(Empty logs\)"
-        r"|Attr 'Toutput_types' of 'OptionalFromValue' Op passed list of length 0",
+        r"|Attr 'Toutput_types' of 'OptionalFromValue' Op passed list of length 0"
+        r"|variable\.shape=\([1-9].* Received: value\.shape=\(0,\)",
         instead="$|of a callback",
         reason="a later call of the same model raises",
         page="accelerate.md",

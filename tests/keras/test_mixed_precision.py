@@ -281,6 +281,42 @@ def test_the_loss_is_scaled_by_the_present_scale(kit: Kit, has_own_step: bool) -
 
 
 @keras3_only
+@pytest.mark.filterwarnings("ignore:The model does not have any trainable weights")
+def test_the_loss_of_a_frozen_model_builds_no_optimizer(kit: Kit) -> None:
+    """Plain Keras updates nothing then, so the optimizer has no variables until a layer is thawed."""
+
+    def build() -> Any:
+        layers = kit.keras.layers
+        return kit.keras.Sequential([layers.Input((6, 8)), layers.Flatten(), layers.Dense(2, trainable=False)])
+
+    def train(model: Any) -> Any:
+        model.fit(SEQUENCES, TARGETS, batch_size=4, shuffle=False, verbose=0)
+        numbers = len(model.optimizer.variables)
+        model.layers[-1].trainable = True
+        model.compile(optimizer=model.optimizer, loss="mse")
+        return numbers, model.fit(SEQUENCES, TARGETS, batch_size=4, shuffle=False, verbose=0).history
+
+    kit.assert_same(train, build, optimizer=lambda: growing(kit), loss="mse", metrics=None)
+
+
+@keras3_only
+def test_a_frozen_model_scales_no_loss_of_other_weights(kit: Kit) -> None:
+    class Stepping(kit.keras.Sequential):  # type: ignore[name-defined, misc]
+        def train_step(self, data: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = outside.value**2
+                scaled = self.optimizer.scale_loss(loss)
+            self.optimizer.apply([tape.gradient(scaled, outside.value)], [outside])
+            return {"loss": loss}
+
+    with IPUStrategy().scope():
+        outside, model = kit.keras.Variable(3.0), Stepping([kit.keras.layers.Input((6, 8))])
+        model.compile(optimizer=growing(kit))
+        with pytest.raises(ConfigurationError, match="to have variables before a loss is scaled"):
+            model.fit(SEQUENCES, TARGETS, batch_size=4, verbose=0)
+
+
+@keras3_only
 def test_a_loop_scales_losses_with_a_built_optimizer(kit: Kit) -> None:
     with IPUStrategy().scope():
         weight = kit.keras.Variable(3.0)
