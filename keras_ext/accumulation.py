@@ -12,6 +12,7 @@ from ipu._internal.compiler.storage import checked_storage, placed
 from ipu._internal.pipelining.options import REDUCTIONS
 from keras_ext.accumulation_options import ARGUMENTS, REDUCTION, STEPS
 from keras_ext.extension import option
+from keras_ext.origins import users_own
 from keras_ext.pipelining.micro_batches import pipeline_accumulation
 from keras_ext.pipelining.options import pipelining_of
 from keras_ext.replication import replicas_of
@@ -51,8 +52,7 @@ def _check_minimize(model: KerasModel, is_pipelined: bool) -> None:
     if not (is_pipelined or (option(model, STEPS) or 1) > 1):
         return
     while optimizer is not None:
-        owner = next((base for base in type(optimizer).__mro__ if "minimize" in vars(base)), None)
-        if owner is not None and not owner.__module__.startswith(("keras.", "tf_keras.", "tensorflow.")):
+        if users_own(type(optimizer), "minimize"):
             raise ConfigurationError(
                 f"Expected an optimizer that does not override minimize, which is not called with gradient "
                 f"accumulation and in pipelines. Received: {type(optimizer).__name__}. Override apply_gradients in its "

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
-import sysconfig
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_ext.origins import LIBRARIES, is_programs, packages_of
 from keras_ext.types import KerasModel
 
-LIBRARIES = {*sys.stdlib_module_names, "tensorflow", "numpy", "keras_ext", "ipu", "engine"}
-"""Packages whose objects hold no Python state of a step."""
-KERAS = {"keras", "tf_keras"}
-"""Packages whose objects hold state of a step, but whose classes and functions hold none."""
 SIMPLE = (bool, int, float, complex, str, bytes, type(None))
-OF_PYTHON = sysconfig.get_path("stdlib")
-HEAP_TYPE = 1 << 9
-"""CPython's flag of classes that are made at run time, Py_TPFLAGS_HEAPTYPE."""
 MOST_BYTES = 2**16
 """Most bytes of an array that is copied; larger ones are data."""
 _MISSING = object()
@@ -94,9 +85,9 @@ class PythonState:
 
     def _note_attributes(self, value: Any) -> Iterable[Any]:
         kind, inner = type(value), list[Any]()
-        if _home(kind) not in LIBRARIES:
+        if not packages_of(kind) <= LIBRARIES:
             for base in kind.__mro__:
-                if _home(base) not in LIBRARIES | KERAS:  # the program may replace its methods
+                if is_programs(base):  # the program may replace its methods
                     inner += self._keep(dict(vars(base)), functools.partial(vars, base), functools.partial(_set, base))
         elif not isinstance(value, list | dict):  # TensorFlow's wrap those of the program
             return inner
@@ -106,7 +97,7 @@ class PythonState:
         return inner
 
     def _note_function(self, function: types.FunctionType) -> Iterable[Any]:
-        if _package(function.__module__) in LIBRARIES | KERAS:
+        if not is_programs(function):
             return ()
         inner: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         for cell in function.__closure__ or ():
@@ -124,20 +115,6 @@ class PythonState:
     ) -> list[Any]:
         self._variables.append(_Variables(before, read, write))
         return list(before.values())
-
-
-def _home(kind: type) -> str:
-    """The package of a class; "" for one from code without a module's name, as Python takes that of builtins then."""
-    made_here = kind.__module__ == "builtins" and kind.__flags__ & HEAP_TYPE
-    return "" if made_here else _package(kind.__module__)
-
-
-@functools.cache
-def _package(module: str | None) -> str:
-    """The package of a module; "" for a file of the program's that has the name of one of Python's modules."""
-    name = (module or "").partition(".")[0]
-    file = getattr(sys.modules.get(name), "__file__", None) if name in sys.stdlib_module_names else None
-    return name if file is None or Path(file).is_relative_to(OF_PYTHON) else ""
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import tensorflow as tf
+from tensorflow.python.data.ops import (
+    batch_op,
+    cache_op,
+    dataset_ops,
+    map_op,
+    prefetch_op,
+    repeat_op,
+    shuffle_op,
+)
 
-ROWS_STAY = {
-    "_MapDataset",
-    "_ParallelMapDataset",
-    "_PrefetchDataset",
-    "_OptionsDataset",
-    "_RepeatDataset",
-    "_ShuffleDataset",
-    "CacheDataset",
-}
+ROWS_STAY = (
+    *(map_op._MapDataset, map_op._ParallelMapDataset, prefetch_op._PrefetchDataset, dataset_ops._OptionsDataset),
+    *(repeat_op._RepeatDataset, shuffle_op._ShuffleDataset, cache_op.CacheDataset),
+)
 """Transformations after `batch` that keep the rows of batches: `map` too, unless it gives batches a static size."""
-BATCHES = {"_BatchDataset", "_ParallelBatchDataset"}
+BATCHES = (batch_op._BatchDataset, batch_op._ParallelBatchDataset)
 
 
 def partial_batch(dataset: tf.data.Dataset, batches: int | None = None) -> tuple[int, int] | None:
@@ -24,9 +28,9 @@ def partial_batch(dataset: tf.data.Dataset, batches: int | None = None) -> tuple
     """
     if not isinstance(dataset, tf.data.Dataset) or not _has_dynamic_rows(dataset):
         return None
-    while type(dataset).__name__ in ROWS_STAY:
+    while type(dataset) in ROWS_STAY:
         dataset = dataset._input_dataset
-    if type(dataset).__name__ not in BATCHES:
+    if type(dataset) not in BATCHES:
         return None
     rows = int(dataset._input_dataset.cardinality())
     size, drops = tf.get_static_value(dataset._batch_size), tf.get_static_value(dataset._drop_remainder)

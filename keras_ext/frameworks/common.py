@@ -22,9 +22,6 @@ from keras_ext.errors import EagerExecutionError
 from keras_ext.types import KerasModel, Tensor
 from keras_ext.wrapping import Original
 
-KERAS = ("keras.", "tf_keras.", "tensorflow.")
-"""Prefixes of the modules of Keras' and TensorFlow's own classes."""
-
 
 def serves(strategy: object) -> bool:
     """Whether Keras models of this strategy run on the engine."""
@@ -86,12 +83,6 @@ def with_plain_steps(arguments: dict[str, Any]) -> dict[str, Any]:
 def dense(gradient: Tensor) -> Any:
     """IndexedSlices as a tensor in a step for the engine: their size is known only at run time, and rows repeat."""
     return tf.convert_to_tensor(gradient) if tracing() and isinstance(gradient, tf.IndexedSlices) else gradient
-
-
-def users_own(kind: type, name: str) -> bool:
-    """Whether a class inherits a method from a class outside of Keras, or defines it."""
-    owner = next((base for base in kind.__mro__ if name in vars(base)), None)
-    return owner is not None and not owner.__module__.startswith(KERAS)
 
 
 def note_slot(original: Original, *arguments: Any, **named: Any) -> Any:

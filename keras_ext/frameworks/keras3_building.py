@@ -18,8 +18,9 @@ from ipu._internal.compiler.variables import tracing
 from ipu._internal.thread_values import ThreadValue
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.epochs.batch_types import BatchType, has_open_rows
-from keras_ext.frameworks.common import serves, users_own
+from keras_ext.frameworks.common import serves
 from keras_ext.frameworks.keras3_known_outputs import build_for_known_outputs, symbolic
+from keras_ext.origins import users_own
 from keras_ext.types import Batch, Tensor
 from keras_ext.wrapping import Original
 

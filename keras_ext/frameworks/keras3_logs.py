@@ -8,6 +8,7 @@ import keras
 from keras.src.trainers.trainer import Trainer
 
 from keras_ext.frameworks.common import serves
+from keras_ext.origins import packages_of
 from keras_ext.training import EpochFunction
 from keras_ext.types import Logs
 from keras_ext.wrapping import Original, wrap
@@ -37,4 +38,4 @@ def _are_results(model: keras.Model, logs: Logs) -> bool:
 def _is_known(metric: keras.Metric) -> bool:
     """Whether a metric, and its parts, are Keras' own, whose results depend on their variables alone."""
     parts = getattr(metric, "metrics", ())
-    return type(metric).__module__.startswith("keras.") and all(_is_known(part) for part in parts)
+    return packages_of(metric) == {"keras"} and all(_is_known(part) for part in parts)

@@ -8,6 +8,8 @@ import keras
 from keras.src.models.functional import Functional
 from keras.src.utils.python_utils import is_default
 
+from keras_ext.origins import is_programs, packages_of
+
 OWN = frozenset(("call", "compute_output_shape", "compute_output_spec"))
 
 
@@ -54,4 +56,4 @@ def _is_of_keras_alone(part: Any) -> bool:
 
 
 def _is_of_keras(named: Any) -> bool:
-    return str(getattr(named, "__module__", "")).startswith("keras.src.")
+    return "keras" in packages_of(named) and not is_programs(named)

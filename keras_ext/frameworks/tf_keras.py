@@ -51,12 +51,13 @@ from keras_ext.epochs.batch_types import BatchType, batch_type
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.framework import Framework, Mode
 from keras_ext.frameworks import category_counts, tf_keras_backup, tf_keras_graphs, tf_keras_labels
-from keras_ext.frameworks.common import dense, plain_outside, serves, users_own, with_plain_steps
+from keras_ext.frameworks.common import dense, plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single_batch
 from keras_ext.frameworks.tf_keras_saving import keep_options
 from keras_ext.frameworks.whole_updates import apply_pairs, wrap_once, wrap_overrides
 from keras_ext.names import registration
+from keras_ext.origins import users_own
 from keras_ext.predictions import as_result, join_by_shape
 from keras_ext.saving import ConfigKeeper
 from keras_ext.training import PredictFunction

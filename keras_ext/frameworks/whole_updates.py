@@ -16,9 +16,10 @@ import tensorflow as tf
 from engine.errors import ConfigurationError
 from ipu._internal.compiler.marks import as_of_variable, mark_gradient, note_updated_once, optimizing
 from ipu._internal.compiler.variables import tracing
-from keras_ext.frameworks.common import serves, users_own
+from keras_ext.frameworks.common import serves
 from keras_ext.frameworks.indexed_slices import taken
 from keras_ext.frameworks.traced_updates import applying
+from keras_ext.origins import users_own
 from keras_ext.types import KerasOptimizer, Tensor
 from keras_ext.wrapping import Original, wrap
 

@@ -13,7 +13,7 @@ import pytest
 
 from ipu import accelerate
 from ipu.ipu_strategy import IPUStrategy
-from keras_ext import python_state
+from keras_ext import origins
 from keras_ext.python_state import PythonState
 from tests.keras.helpers import Kit, assert_close
 
@@ -180,7 +180,7 @@ def test_classes_of_any_module_are_the_program_s(
         made = ModuleType(module)
         made.__file__ = f"/somewhere/{module}.py"
         monkeypatch.setitem(sys.modules, module, made)
-    python_state._package.cache_clear()
+    origins._package.cache_clear()
 
     def use(scope: str) -> Any:
         kit.keras.utils.set_random_seed(1)
@@ -197,7 +197,7 @@ def test_classes_of_any_module_are_the_program_s(
     try:
         assert_close(use(scope), use("plain"))
     finally:
-        python_state._package.cache_clear()
+        origins._package.cache_clear()
 
 
 def test_state_is_restored_and_put_back() -> None:
