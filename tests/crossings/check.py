@@ -90,7 +90,7 @@ def _run(source: str, keras_name: str, mode: str, f: str = "float32", in_xla: bo
 
 def raised_by_keras(plan: Plan) -> list[str]:
     """The labels of a plan's actions at which plain Keras raises, with the errors."""
-    wanted = _run(plan.source(), plan.keras, "plain")
+    wanted = _run(plan.source(), plan.keras, "plain", in_xla=False)
     return [f"{label}: {value!r}" for label, value in wanted if isinstance(value, harness.Raised)]
 
 
