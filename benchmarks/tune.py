@@ -29,14 +29,14 @@ from benchmarks.kernels import Kernel, of_codelet, of_module, product, ticks_per
 from benchmarks.workloads import WORKLOADS
 from engine.host.passes import split_products
 from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.work.unit_chain import UnitChain
+from engine.host.work_estimates import call_estimate_of, is_fine_grained
 from engine.ir.builder import Builder
 from engine.machine_code.costs import RESULTS, VARIABLE, costs
 from engine.machine_code.processor import may_use_matrix_registers, target
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction
-from engine.program.work.unit_chain import UnitChain
-from engine.program.work_estimates import call_estimate_of, is_fine_grained
 from engine.runtime.executable import inline_work
 from engine.runtime.executor import new_scratch, new_state, step_table, sync_row
 from engine.runtime.threads import usable_cores

@@ -18,8 +18,8 @@ from engine.debug.span_elements import SpanTable
 from engine.debug.stepping import Stepper
 from engine.debug.tile import touched
 from engine.errors import ConfigurationError, DebugError
+from engine.host.encoded import Encoded
 from engine.program.program import Buffer, ComputeSet, Program
-from engine.program.work.base import Encoded
 from engine.runtime.brief_call import BriefCall
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.checked import CheckedExecutable

@@ -20,10 +20,10 @@ from engine.debug.span_elements import NO_TILE, SpanElements, SpanTable, mask_of
 from engine.debug.tile import Tile, touched
 from engine.debug.uses import Use
 from engine.errors import DebugError
+from engine.host.encoded import Encoded
 from engine.machine_code.abi import Scratch
 from engine.program.program import Buffer, ComputeSet, Program, Span
 from engine.program.touches import Ranges
-from engine.program.work.base import Encoded
 from engine.program.work.host_call import HostCall
 from engine.program.work.value_check import ValueCheckWork
 from engine.runtime.buffers import DeviceBuffer

@@ -14,10 +14,10 @@ from engine.codelets.language.memory import call4, floating_point_state, flush_t
 from engine.debug.aside import Aside
 from engine.debug.cells import cell_type
 from engine.debug.poison import Poison, poison_bytes
+from engine.host.encoded import Encoded
 from engine.ir.shape import Shape
 from engine.machine_code.abi import Scratch
 from engine.program.program import Buffer, ComputeSet
-from engine.program.work.base import Encoded
 from engine.runtime.buffers import aligned_zeros
 
 

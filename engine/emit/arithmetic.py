@@ -5,8 +5,9 @@ from __future__ import annotations
 from engine.emit import estimates
 from engine.emit.lanes import F32, F64, I64, REGISTER_TYPES, Lanes, is_float, is_signed
 from engine.emit.loops import if_any
-from engine.emit.registry import Operation, emitter
+from engine.emit.registry import emitter
 from engine.machine_code.llvm import ir
+from engine.program.nest import Operation
 
 BITS = 48
 """Bits of a quotient computed at a time. The quotient of two f32 is below 2**277."""

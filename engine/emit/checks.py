@@ -8,33 +8,20 @@ are no exceptions.
 
 from __future__ import annotations
 
-from engine.emit.lanes import I32, I64, Lanes, intrinsic_suffix, is_complex, is_float
+from engine.emit.lanes import I32, I64, Lanes, intrinsic_suffix, is_float
 from engine.emit.loops import word
-from engine.emit.nest import Apply, ExceptionCounters, Nest
 from engine.emit.point import Point, element_type_of
-from engine.emit.registry import Operation, emit_operation
+from engine.emit.registry import emit_operation
 from engine.ir.floating_point import DIVISION_BY_ZERO, EXCEPTIONS, INVALID, LARGEST_HALF, OVERFLOW
-from engine.ir.opcodes import ASSOCIATIVE, OPCODES, QUIET
+from engine.ir.opcodes import OPCODES
 from engine.machine_code.abi import Scratch
 from engine.machine_code.llvm import ir
+from engine.program.exception_counters import SUMMED, ExceptionCounters, is_limited, raises
+from engine.program.nest import Apply, Nest, Operation
 
 NAN, INFINITE = 0x3, 0x204
 """Classes of floats, in the bits of `llvm.is.fpclass`."""
-SUMMED = ASSOCIATIVE - QUIET
-"""Sums and products: reductions that may give an infinity or NaN from finite values."""
 Masks = dict[str, ir.Value]
-
-
-def raises(operation: Operation) -> bool:
-    """Whether an operation is checked for exceptions; operations on complex numbers are not."""
-    if operation.opcode in QUIET or not is_float(operation.element_type):
-        return False
-    return not any(is_complex(t) for t in operation.operand_types)
-
-
-def is_limited(operation: Operation) -> bool:
-    """Whether an operation converts to 16-bit floats with an overflow mode: an overflow need not give infinity."""
-    return "overflow" in dict(operation.attributes)
 
 
 class Checks:

@@ -12,13 +12,13 @@ from engine.emit.contraction import contracted
 from engine.emit.deferred import deferred_roundings
 from engine.emit.lanes import I64, ITEM_BYTES, VOID, Lanes
 from engine.emit.loops import Carried, counted_loop, if_less, joint_loop, loops_of, word
-from engine.emit.nest import Index, Input, Nest, Reduction
 from engine.emit.point import Point, evaluate_together, has_long_chains, is_short, rounds_often
 from engine.emit.reduce import across_lanes, as_lanes, combine, without_mask_registers
 from engine.emit.repeated_rows import repeated_rows
 from engine.ir.opcodes import neutral_element
 from engine.machine_code.abi import ARGUMENTS
 from engine.machine_code.llvm import ir
+from engine.program.nest import Index, Input, Nest, Reduction
 
 SIGNATURE = ir.FunctionType(VOID, [I64] * ARGUMENTS)
 SIDE_BY_SIDE = 4

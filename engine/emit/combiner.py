@@ -7,22 +7,12 @@ addresses of its target and of its updates. All operands have the same dimension
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.emit.codelet import SIGNATURE
 from engine.emit.lanes import I64, ITEM_BYTES, Lanes
 from engine.emit.loops import Carried, counted_loop, if_less, word
-from engine.emit.nest import Body
 from engine.emit.reduce import apply_body
 from engine.machine_code.llvm import ir
-
-
-@dataclass(frozen=True, slots=True)
-class Combiner:
-    """A body over 2n arguments, n elements followed by n updates, with n results; `element_types` has n types."""
-
-    body: Body
-    element_types: tuple[str, ...]
+from engine.program.nest import Combiner
 
 
 def emit_combiner(combiner: Combiner, name: str, width: int) -> str:

@@ -6,21 +6,12 @@ the answer, 1 or 0, is written to a byte.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.emit.codelet import SIGNATURE
 from engine.emit.lanes import I64, Lanes
 from engine.emit.loops import word
-from engine.emit.nest import Argument, Body
 from engine.emit.reduce import apply_body
 from engine.machine_code.llvm import ir
-
-
-@dataclass(frozen=True, slots=True)
-class Comparator:
-    """A body whose arguments 2k and 2k + 1 are two elements of operand k, with one result, a pred."""
-
-    body: Body
+from engine.program.nest import Argument, Comparator
 
 
 def emit_comparator(comparator: Comparator, name: str) -> str:

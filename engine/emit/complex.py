@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from engine.emit.conversion import convert
 from engine.emit.lanes import PART_TYPES, Lanes, is_complex
-from engine.emit.registry import Operation, complex_emitter, emit_operation, emitter
+from engine.emit.registry import complex_emitter, emit_operation, emitter
 from engine.machine_code.llvm import ir
+from engine.program.nest import Operation
 
 Pair = tuple[ir.Value, ir.Value]
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import or_
 
-from engine.emit.nest import Apply, Constant, MultiplyAdd, Nest, Node
+from engine.program.nest import Apply, Constant, MultiplyAdd, Nest, Node
 
 
 def contracted(nest: Nest) -> Nest:

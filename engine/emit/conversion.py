@@ -16,9 +16,10 @@ from engine.emit.lanes import (
     is_float,
     is_signed,
 )
-from engine.emit.registry import Operation, emitter
+from engine.emit.registry import emitter
 from engine.emit.rounding import limited
 from engine.machine_code.llvm import ir
+from engine.program.nest import Operation
 
 
 @emitter("convert")

@@ -6,8 +6,8 @@ bf16 is left out: its stores take the upper halves of numbers that are rounded a
 
 from __future__ import annotations
 
-from engine.emit.nest import Apply, Constant, Nest, Node
 from engine.emit.registry import EXACT
+from engine.program.nest import Apply, Constant, Nest, Node
 
 NEGATIVE_ZERO = "-0.0"
 """A number that rounds to zero compares differently with this constant before it is rounded."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from engine.emit.lanes import I32, Lanes, is_float, is_signed
 from engine.emit.loops import Carried, if_any
-from engine.emit.nest import Apply, Argument, Body, Node, Reduction
 from engine.emit.reduce import apply_body
 from engine.machine_code.llvm import ir
+from engine.program.nest import Apply, Argument, Body, Node, Reduction
 
 SIGNS = {"GE": ">", "LE": "<"}
 

@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from engine.emit.codelet import emit_codelet
-from engine.emit.combiner import Combiner, emit_combiner
-from engine.emit.comparator import Comparator, emit_comparator
-from engine.emit.nest import Nest
+from engine.emit.combiner import emit_combiner
+from engine.emit.comparator import emit_comparator
 from engine.machine_code import keys
 from engine.machine_code.llvm_thread import llvm_thread
 from engine.machine_code.loading import load_objects
 from engine.machine_code.objects import Compile, begin_object
 from engine.machine_code.processor import lanes
+from engine.program.nest import Combiner, Comparator, Nest
 from engine.resource_limits import check_time
 
 Generated = Nest | Combiner | Comparator

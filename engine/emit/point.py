@@ -8,11 +8,11 @@ from engine.emit.arithmetic import FLOATS_16, is_finite_16, lane_index
 from engine.emit.conversion import convert
 from engine.emit.estimates import fused, quotient_of_half, reciprocal
 from engine.emit.lanes import Lanes, is_complex, is_float, rounded_constant
-from engine.emit.nest import Access, Apply, Argument, Constant, Index, Input, MultiplyAdd, Nest, Node
 from engine.emit.polynomials import gaussian
 from engine.emit.registry import FLUSHING, LONG_FUNCTIONS, emit_operation, emit_unrounded
 from engine.ir.opcodes import OPCODES
 from engine.machine_code.llvm import ir
+from engine.program.nest import Access, Apply, Argument, Constant, Index, Input, MultiplyAdd, Nest, Node
 
 LEAST_ROUNDED = 3
 """Fewest operations of 16-bit floats for which several vectors are interleaved."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from engine.emit.lanes import I32, Lanes, is_complex
-from engine.emit.nest import Body, Reduction
 from engine.emit.point import Point
-from engine.emit.registry import Operation, emit_operation
+from engine.emit.registry import emit_operation
 from engine.machine_code.llvm import ir
+from engine.program.nest import Body, Operation, Reduction
 
 
 def combine(lanes: Lanes, reduction: Reduction, held: list[ir.Value], values: list[ir.Value]) -> list[ir.Value]:

@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import frexp, isfinite
 
 from engine.emit.lanes import Lanes, is_complex
 from engine.errors import UnsupportedOperation
 from engine.machine_code.llvm import ir
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """An operation for an emitter: result and operand element types, and HLO's attributes as sorted pairs."""
-
-    opcode: str
-    element_type: str
-    operand_types: tuple[str, ...]
-    attributes: tuple[tuple[str, object], ...] = ()
-
-    def __getitem__(self, name: str) -> object:
-        return dict(self.attributes)[name]
-
-    @property
-    def is_estimated(self) -> bool:
-        """Whether the result may be a few ULP away from the correctly rounded one."""
-        return self.element_type == "f32" and "result_accuracy" in dict(self.attributes)
-
+from engine.program.nest import Operation
 
 Emitter = Callable[[Lanes, Operation, list[ir.Value]], ir.Value]
 EXACT = frozenset(("abs", "clamp", "maximum", "maximum-number", "minimum", "negate", "select"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engine.emit.lanes import I1, ITEM_BYTES, Lanes
 from engine.emit.loops import word
-from engine.emit.nest import Input, Nest
 from engine.machine_code.llvm import ir
+from engine.program.nest import Input, Nest
 
 
 def repeated_rows(lanes: Lanes, nest: Nest, bases: list[ir.Value], column: int) -> dict[int, ir.Value]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.emit.lanes import F32, I32, Lanes
-from engine.emit.registry import Operation, emitter
+from engine.emit.registry import emitter
 from engine.ir.floating_point import (
     EXPONENT,
     INDEX_MIXING,
@@ -16,6 +16,7 @@ from engine.ir.floating_point import (
     UNUSED_BITS,
 )
 from engine.machine_code.llvm import ir
+from engine.program.nest import Operation
 
 ONE = 127 << 23
 """The bits of 1.0; the 23 bits of the mantissa follow them."""

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from engine.emit import estimates, polynomials, powers, trigonometry
 from engine.emit.lanes import REGISTER_TYPES, Lanes, is_float, is_signed
-from engine.emit.registry import Operation, emitter
+from engine.emit.registry import emitter
 from engine.machine_code.llvm import ir
+from engine.program.nest import Operation
 
 C_NAMES = {
     "exponential": "exp",

@@ -10,6 +10,10 @@ Overflow = Literal["infinity", "nan", "clip"]
 INVALID, DIVISION_BY_ZERO, OVERFLOW = EXCEPTIONS = ("inv", "div0", "oflo")
 """IEEE 754's invalid operation, division by zero and overflow, by IPUConfig's names."""
 LARGEST_HALF = 65504.0
+EXPONENTS = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
+"""The bits that are all set in infinities and NaNs only."""
+MANTISSAS = {"f16": 0x03FF, "bf16": 0x007F, "f32": 0x007FFFFF, "f64": 0x000FFFFFFFFFFFFF}
+"""The bits of which at least one is set in NaNs."""
 ROUNDING_SCOPE = "STOCHASTIC_ROUNDING"
 """The frontend attribute of operations in `ipu.scopes.stochastic_rounding`."""
 SCOPE_ON, SCOPE_OFF = "THREESTATE_ON", "THREESTATE_OFF"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.emit.nest import Index, Store
 from engine.ir import Instruction, PaddingDimension, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.program.building.copies import copy, fill, part
 from engine.program.building.loops import run_draft
 from engine.program.building.nests import Draft, Reached
 from engine.program.building.views import View, whole
+from engine.program.nest import Index, Store
 from engine.program.program import Buffer
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from engine.codelets.language.build import Codelet
 from engine.codelets.rows.scatter import ARITHMETIC, LOGICAL, NUMBA_TYPES, combiner
-from engine.emit.combiner import Combiner
-from engine.emit.nest import Body
 from engine.errors import UnsupportedOperation
 from engine.ir import Computation, Instruction
 from engine.ops.apply import single_operation
 from engine.passes.fusible import is_scalar_body
 from engine.program.building.nests import body_of
+from engine.program.nest import Body, Combiner
 
 
 def combiner_for(instruction: Instruction, body: Computation, element_types: tuple[str, ...]) -> Codelet | Combiner:

@@ -28,7 +28,6 @@ from engine.codelets.pooling.select_and_scatter import (
     encode_select_and_scatter,
     select_and_scatter,
 )
-from engine.emit.comparator import Comparator
 from engine.ir import Computation, Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.conversions import in_type, in_type_of
@@ -36,6 +35,7 @@ from engine.lower.general_scatter import combiner_for, scalar_body
 from engine.ops.apply import single_operation
 from engine.program.building.nests import accumulated_in
 from engine.program.building.units import SMALL_BYTES
+from engine.program.nest import Comparator
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 

@@ -6,13 +6,12 @@ from dataclasses import replace
 from math import prod
 
 from engine.codelets.sort import Sort, SortKey, encode_sort, sort_by_comparator, sort_by_key
-from engine.emit.comparator import Comparator
-from engine.emit.nest import Apply, Body
 from engine.ir import Computation, Instruction, Shape
 from engine.ir.module import topological
 from engine.lower.context import Context, Value, lowering
 from engine.passes.fusible import is_scalar_body
 from engine.program.building.nests import body_of
+from engine.program.nest import Apply, Body, Comparator
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 

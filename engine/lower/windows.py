@@ -8,7 +8,6 @@ from math import prod
 
 import numpy as np
 
-from engine.emit.nest import Input, Reduction
 from engine.ir import Instruction, Shape, WindowDimension
 from engine.ir.affine import row_major_strides
 from engine.ir.opcodes import ASSOCIATIVE, neutral_element
@@ -20,6 +19,7 @@ from engine.program.building.copies import copy, fill, part
 from engine.program.building.loops import run_draft
 from engine.program.building.nests import Draft, Reached, accumulated_in, body_of
 from engine.program.building.views import View, whole
+from engine.program.nest import Input, Reduction
 from engine.program.program import Buffer
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.window_loop import WindowLoop

@@ -1,4 +1,4 @@
-"""ABI of all machine code: a codelet's signature, the worker's words in scratch, exception counters."""
+"""ABI of all machine code: a codelet's signature, the worker's words in scratch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,3 @@ class Scratch(IntEnum):
 
 COUNTERS = Scratch.BYTES // 8 - Scratch.ITERATION
 RESERVED_SCRATCH = int(Scratch.BYTES)
-
-
-class ExceptionWord(IntEnum):
-    """Words in which machine code counts floating-point exceptions: one address, then counters in this order."""
-
-    STOP = 0  # address of a word to which 1 is written to end the call; 0 if the call continues
-    INVALID = 1
-    DIVISION_BY_ZERO = 2
-    OVERFLOW = 3
-    WORDS = 4

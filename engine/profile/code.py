@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from engine.emit.nest import Apply, Body, Nest
 from engine.profile.categories import CODE, VERTEX_STATE
 from engine.profile.mapping import TileMapping, spread
 from engine.profile.superstep_cost import SuperstepCost
+from engine.program.nest import Apply, Body, Nest
 from engine.program.program import ComputeSet
 from engine.program.work.fused_loop import FusedLoop
 from engine.target import DATA, Target

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from engine.emit.nest import Apply
 from engine.profile.library_types import narrowed
 from engine.profile.loop_states import states_in_place
 from engine.profile.mapping import LINEAR, Layout, Spread, layout_of
 from engine.profile.vertices import RANDOM_BITS, inputs_of
+from engine.program.nest import Apply
 from engine.program.program import Buffer, ComputeSet, Span
 from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop

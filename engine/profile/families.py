@@ -9,7 +9,6 @@ from math import isqrt
 from engine.codelets.factors.cholesky import Cholesky
 from engine.codelets.factors.triangular_solve import TriangularSolve
 from engine.codelets.host.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
-from engine.emit.nest import Apply
 from engine.profile.exchange import exchange_cycles
 from engine.profile.factorization import cholesky, triangular_solve
 from engine.profile.mapping import spread
@@ -17,6 +16,7 @@ from engine.profile.options import Assumptions
 from engine.profile.slices import Lookup, plan_lookup
 from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import kind_of, vertex_cycles
+from engine.program.nest import Apply
 from engine.program.program import ComputeSet
 from engine.program.work.codelet_work import CodeletWork, has_codelet
 from engine.program.work.fused_loop import FusedLoop

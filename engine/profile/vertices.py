@@ -9,9 +9,9 @@ from math import prod
 from typing import Any
 
 from engine.codelets.transpose import transpose
-from engine.emit.nest import Apply, Body, Constant, Index, Input, Nest, Node
 from engine.ir.opcodes import LINEAR_ALGEBRA, OPCODES
 from engine.profile.compounds import Charged, Term, Terms, charged
+from engine.program.nest import Apply, Body, Constant, Index, Input, Nest, Node
 from engine.program.program import Buffer, ComputeSet, Span, VertexCycles
 from engine.program.work.codelet_work import has_codelet
 from engine.program.work.fused_loop import FusedLoop, Strided

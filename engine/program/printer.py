@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 
-from engine.emit.nest import Apply, Constant, Index, Input, Node
+from engine.program.nest import Apply, Constant, Index, Input, Node
 from engine.program.program import Address, Buffer, ComputeSet, Mark, Program, Span
 from engine.program.work.base import Work
 from engine.program.work.fused_loop import Count, FusedLoop, Strided

@@ -16,7 +16,6 @@ from engine.program.buffer import Buffer as Buffer
 from engine.program.buffer import IterationNumber as PerIteration
 from engine.program.buffer import Label as Label
 from engine.program.buffer import Role as Role
-from engine.program.work.base import Relocation as Relocation
 from engine.program.work.base import Work
 
 

@@ -7,7 +7,6 @@ from collections.abc import Container, Iterator
 from engine.errors import InternalError
 from engine.program.program import Address, Buffer, ComputeSet, Program, Span
 from engine.program.uses import BufferUses
-from engine.program.work.unit_chain import UnitChain
 
 TARGETED = frozenset({"jump", "branch", "repeat"})
 """Marks that lead to a label."""
@@ -116,7 +115,7 @@ def _written_before(program: Program, uses: BufferUses, buffer: Buffer, reader: 
     In a chain of works that run unit by unit, one work may read the results of another.
     """
     writers = uses.writers(buffer)
-    if reader in writers and isinstance(program.compute_sets[reader].work, UnitChain):
+    if reader in writers and program.compute_sets[reader].work.reads_itself:
         return True
     loops = [r for r in program.regions if r.repeats and r.begin <= reader < r.end]
     return any(w < reader or any(r.begin <= w < r.end for r in loops) for w in writers)

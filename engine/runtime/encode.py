@@ -7,13 +7,15 @@ import numpy as np
 from engine.codelets.language.record import block
 from engine.codelets.per_iteration import Move, PerIteration, per_iteration, per_iteration_scratch
 from engine.garbage import collector_paused
+from engine.host.encode import encode
+from engine.host.encoded import Encoded
 from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.work_estimates import call_estimate_of, is_fine_grained
 from engine.machine_code.abi import Scratch
 from engine.program.memory import plan_memory
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
-from engine.program.work.base import Encoded, Work
-from engine.program.work_estimates import call_estimate_of, is_fine_grained
+from engine.program.work.base import Work
 from engine.resource_limits import check_bytes, interruptible
 from engine.runtime.encoded_program import EncodedProgram
 
@@ -31,7 +33,7 @@ def encode_program(program: Program) -> EncodedProgram:
 
 def encoded(work: Work) -> Encoded:
     """The codelet and parameter block of work, which updates by itself the addresses that move."""
-    inner = work.encode()
+    inner = encode(work)
     moved = [(r.word, r.address.moved) for r in inner.relocations if r.address.moved is not None]
     if not moved:
         return inner

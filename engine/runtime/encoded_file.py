@@ -20,6 +20,7 @@ from engine.errors import InternalError
 from engine.files.arrays import read_array_shape, write_array_shape
 from engine.files.container import digest_of_file, unpack
 from engine.files.signature import Signature, TensorInfo
+from engine.host.encoded import Encoded, Relocation
 from engine.ir.shape import Shape, shape_of
 from engine.machine_code import given_objects
 from engine.machine_code.costs import costs, most_winograd_outputs
@@ -28,7 +29,7 @@ from engine.machine_code.sources import digest_of_engine
 from engine.program.buffer import Address, Buffer, IterationNumber
 from engine.program.memory import MemoryPlan
 from engine.program.program import ComputeSet, Mark, Partition, Program, Region, Slot, Span, WorkEstimate
-from engine.program.work.base import Encoded, Relocation, Work
+from engine.program.work.base import Work
 from engine.runtime.encoded_program import EncodedProgram
 from engine.runtime.encoded_values import Format
 

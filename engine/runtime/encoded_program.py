@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.host.encoded import Encoded
 from engine.program.memory import MemoryPlan
 from engine.program.program import Program
-from engine.program.work.base import Encoded
 
 
 @dataclass(frozen=True, slots=True)

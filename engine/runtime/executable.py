@@ -14,11 +14,11 @@ import numpy as np
 from engine.codelets.host.rows import new_feed_block, point_feed
 from engine.codelets.language.build import Codelet, making
 from engine.errors import InternalError, StepCountError
+from engine.host.encoded import Encoded, encode_codelet
 from engine.ir.device_operations import QueueSignature
 from engine.ir.shape import Shape
 from engine.machine_code.costs import costs
 from engine.program.program import Buffer, ComputeSet, Mark, Program
-from engine.program.work.base import Encoded
 from engine.runtime.bound_queues import BoundQueues
 from engine.runtime.brief_call import BriefCall
 from engine.runtime.buffers import DeviceBuffer, aligned_copy, aligned_zeros
@@ -69,7 +69,7 @@ class Executable:
         self._outfeeds = [outfeed_set(b, block) for b, block in pairs if b.shape.bytes]
         self._running, self.plan = given.running, given.plan
         self._all_sets = [*self._infeeds, *self._running.compute_sets, *self._outfeeds]
-        rows_in, rows_out = ([each.work.encode() for each in sets] for sets in (self._infeeds, self._outfeeds))
+        rows_in, rows_out = ([encode_codelet(each.work) for each in sets] for sets in (self._infeeds, self._outfeeds))
         self._blocks = [*rows_in, *given.blocks, *rows_out]
         self._row_flags = RowFlags(self._all_sets, self._blocks, program.variables)
         self._arena = aligned_zeros(max(self.plan.arena_bytes, 64))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from engine.host.encoded import Encoded
 from engine.program.buffer import LARGE_BYTES
 from engine.program.program import Buffer, ComputeSet
-from engine.program.work.base import Encoded
 from engine.runtime.buffers import DeviceBuffer
 
 

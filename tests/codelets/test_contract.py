@@ -11,9 +11,10 @@ from engine.codelets.language.build import Codelet
 from engine.codelets.language.scratch import ScratchSpace
 from engine.codelets.products.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch
 from engine.codelets.products.contract_f32 import LINE_ROWS, MANY_ROWS, contract_f32, contract_scratch
-from engine.codelets.products.contract_fields import GROUP, Field, Layout
+from engine.codelets.products.contract_fields import Field, Layout
 from engine.errors import InternalError
 from engine.machine_code.processor import has_matrix_registers
+from engine.program.work.offsets import GROUP
 from tests.codelets.contractions import contract_units, encode_contract
 from tests.codelets.guarded_scratch import GuardedScratch
 

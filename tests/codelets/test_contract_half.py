@@ -16,10 +16,12 @@ from engine.codelets.products.contract_fields import Field
 from engine.codelets.products.contract_half import contract_half, contract_half_scratch
 from engine.codelets.products.contract_plain import contract_for, contract_scratch_for
 from engine.compile import build_program
+from engine.host.encode import encode
+from engine.host.kernels import products
 from engine.ir import DotDimensionNumbers
 from engine.ir.builder import Builder
 from engine.machine_code.processor import multiplies_bf16_pairs
-from engine.program.work import contraction
+from engine.program.work.contraction import Contraction
 from tests.codelets import test_contract as single
 from tests.codelets.contractions import contract_units, encode_contract
 from tests.codelets.guarded_scratch import GuardedScratch
@@ -364,7 +366,7 @@ def test_products_whose_pairs_are_in_place_or_transposed(
     x, y = b.parameter("bf16", (k, 96) if transposed else (96, k)), b.parameter("bf16", (k, 32))
     module = b.module(b.dot(x, y, DotDimensionNumbers((0 if transposed else 1,), (0,))))
     for has_instruction in (False, True):
-        monkeypatch.setattr(contraction, "multiplies_bf16_pairs", lambda has=has_instruction: has)
+        monkeypatch.setattr(products, "multiplies_bf16_pairs", lambda has=has_instruction: has)
         sets = build_program(module, ["variable"] * 2, {}).compute_sets
-        (product,) = (each.work for each in sets if isinstance(each.work, contraction.Contraction))
-        assert product.encode().codelet.name.endswith("_pairs") == (pairs and has_instruction)
+        (product,) = (each.work for each in sets if isinstance(each.work, Contraction))
+        assert encode(product).codelet.name.endswith("_pairs") == (pairs and has_instruction)

@@ -11,6 +11,7 @@ from engine.codelets.products.contract_plain import contract_for, contract_scrat
 from engine.errors import UnsupportedOperation
 from engine.ir.shape import NUMPY_TYPES
 from engine.machine_code.processor import rounds_to_bf16
+from engine.program.building.product_units import check_multiplied
 from tests.codelets.contractions import contract_units, encode_contract
 from tests.codelets.guarded_scratch import GuardedScratch
 
@@ -140,4 +141,4 @@ def test_float32_is_the_fast_codelet() -> None:
 def test_types_that_cannot_be_multiplied() -> None:
     for pair in (("pred", "pred"), ("c64", "f32")):
         with pytest.raises(UnsupportedOperation, match="Expected"):
-            contract_for(*pair)
+            check_multiplied(*pair)

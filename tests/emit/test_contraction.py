@@ -6,10 +6,10 @@ import pytest
 from engine.compile import build_program
 from engine.emit.codelet import emit_codelet
 from engine.emit.contraction import contracted
-from engine.emit.nest import MultiplyAdd, Nest
 from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
 from engine.passes.reciprocal_square_roots import reciprocal_square_roots
+from engine.program.nest import MultiplyAdd, Nest
 from engine.program.work.fused_loop import FusedLoop
 from tests.engine.running import fast
 

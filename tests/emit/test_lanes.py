@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from engine.emit.library import name_of
-from engine.emit.nest import Nest
 from engine.ir import Module, Shape
 from engine.ir.builder import Builder
+from engine.program.nest import Nest
 from engine.program.work.fused_loop import FusedLoop
 from tests.emit.cases import ALL, hard_values
 from tests.engine.running import assert_near, check, slow

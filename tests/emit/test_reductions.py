@@ -9,9 +9,9 @@ import pytest
 
 from engine.compile import compile_module
 from engine.emit.codelet import emit_codelet
-from engine.emit.nest import Nest
 from engine.ir import Computation, Module, Shape, TupleShape
 from engine.ir.builder import Builder
+from engine.program.nest import Nest
 from engine.program.work.fused_loop import FusedLoop
 from engine.runtime.buffers import DeviceBuffer
 from tests.emit.cases import FLOATS, INTEGERS, hard_values

@@ -8,10 +8,10 @@ import pytest
 
 from engine.compile import build_program
 from engine.errors import FeedEnded
+from engine.host.work_estimates import is_fine_grained, work_estimate_of
 from engine.ir import Module, Shape
 from engine.profile import estimate
 from engine.program.program import Program
-from engine.program.work_estimates import is_fine_grained, work_estimate_of
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable
 from engine.runtime.rings import InfeedRing, OutfeedRing

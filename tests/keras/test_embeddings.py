@@ -17,9 +17,9 @@ import tf_keras
 from engine.compile import build_program
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.host.passes.touched_rows import skip_untouched_rows
+from engine.host.work.touched_rows import TouchedRowsWork
 from engine.program.program import ComputeSet, Program
 from engine.program.run_passes import run_passes
-from engine.program.work.touched_rows import TouchedRowsWork
 from ipu._internal.compiler.trace import trace_step
 from ipu.ipu_strategy import IPUStrategy
 from keras_ext.frameworks.keras3 import Keras3

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from engine.compile import build_program
 from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.work.tile_transform import TileTransform
 from engine.program.run_passes import run_passes
-from engine.program.work.tile_transform import TileTransform
 from ipu._internal.compiler.trace import trace_step
 from ipu.ipu_strategy import IPUStrategy
 from keras_ext.frameworks.keras3 import Keras3

@@ -12,10 +12,10 @@ from engine.host.convolutions import overlapping, select
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.overlapping import overlap_cycles
 from engine.host.convolutions.pixel_groups import PositionGroup
+from engine.host.work.overlap_add import OverlapAdd
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.structured_shape_rules import window_count
-from engine.program.work.overlap_add import OverlapAdd
 from tests.engine.running import arguments_for, buffers, check, fast
 from tests.lower.processors import lowered_for
 from tests.lower.test_convolution import HWIO, NHWC, convolve, numbers_for, random_window, ways

@@ -9,10 +9,10 @@ import pytest
 
 from engine.codelets.convolutions.few_features import LANES
 from engine.host.convolutions import few_features, select
+from engine.host.work.few_features import FewFeatures
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.machine_code.processor import lanes, registers
-from engine.program.work.few_features import FewFeatures
 from tests.engine.running import arguments_for, check, fast
 from tests.lower.test_convolution import numbers_for, random_window, ways
 

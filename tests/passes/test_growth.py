@@ -14,11 +14,11 @@ import pytest
 
 import engine
 from engine.compile import build_program
-from engine.emit.nest import Apply
 from engine.ir import Computation, Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.opcodes import OPCODES
 from engine.passes.groups import MOST_CODE
+from engine.program.nest import Apply
 from engine.program.work.fused_loop import FusedLoop
 from engine.runtime.encode import encode_program
 

@@ -10,12 +10,12 @@ import pytest
 from engine.compile import build_program
 from engine.host.convolutions import windows
 from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.work.depthwise_windows import DepthwiseGradient, DepthwiseWindows
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.copy import Copy
-from engine.program.work.depthwise_windows import DepthwiseGradient, DepthwiseWindows
 from engine.runtime.executable import Executable
 from tests.engine.running import buffers, check
 from tests.lower.test_convolution import HWIO, NHWC, numbers_for

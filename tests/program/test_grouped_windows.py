@@ -7,10 +7,10 @@ import pytest
 
 from engine.codelets.convolutions.window_filling import LANES
 from engine.compile import build_program
+from engine.host.work.depthwise_windows import DepthwiseGradient, DepthwiseWindows
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.work.convolution import Convolution
-from engine.program.work.depthwise_windows import DepthwiseGradient, DepthwiseWindows
 from engine.runtime.executable import Executable
 from tests.engine.running import buffers, check
 from tests.lower.test_convolution import HWIO, NHWC, numbers_for

@@ -22,12 +22,13 @@ from engine.codelets.language.record import Record, block
 from engine.compile import build_program
 from engine.host.convolutions import select
 from engine.host.convolutions.part import ConvolutionPart
+from engine.host.encoded import Encoded, HostWork
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.buffer import Address
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import ComputeSet, Span, WorkEstimate
-from engine.program.work.base import Encoded, Footprint, Work
+from engine.program.work.base import Footprint
 from tests.engine.running import check
 
 WORTH = 1.0
@@ -51,7 +52,7 @@ def scaled_image(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ScaledImage(Work):
+class ScaledImage(HostWork):
     """C has the elements of A, times the one element of B."""
 
     a: Address

@@ -9,11 +9,11 @@ from engine.codelets.products.contract_fields import NextUnit
 from engine.compile import build_program
 from engine.host.passes import prefetched_units
 from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.work.unit_chain import UnitChain
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction
-from engine.program.work.unit_chain import UnitChain
 from engine.runtime import encode
 from engine.runtime import executable as executables
 from engine.runtime.executable import Executable

@@ -8,12 +8,12 @@ import pytest
 from engine.compile import build_program
 from engine.host.passes import prefetched_updates
 from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.work.unit_chain import UnitChain
 from engine.ir import DotDimensionNumbers, Instruction
 from engine.ir.builder import Builder
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction
-from engine.program.work.unit_chain import UnitChain
 from engine.runtime import encode
 from engine.runtime import executable as executables
 from engine.runtime.executable import Executable

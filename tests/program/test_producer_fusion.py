@@ -11,12 +11,12 @@ from engine.compile import build_program
 from engine.host.passes import split_products
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.host.passes.producer_fusion import fuse_producers
+from engine.host.work.unit_chain import UnitChain
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
 from engine.machine_code.costs import MEASURED
 from engine.program.program import Program
 from engine.program.work.copy import Copy
-from engine.program.work.unit_chain import UnitChain
 from engine.runtime import encode
 from engine.runtime import executable as executables
 from engine.runtime.executable import Executable

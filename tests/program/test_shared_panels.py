@@ -8,11 +8,11 @@ import pytest
 from engine.compile import build_program
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.host.passes.shared_panels import share_panels
+from engine.host.work.panels import PanelPacking
 from engine.ir import DotDimensionNumbers
 from engine.ir.builder import Builder
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
-from engine.program.work.panels import PanelPacking
 from engine.runtime import encode
 from engine.runtime import executable as executables
 from engine.runtime.executable import Executable

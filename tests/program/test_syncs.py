@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from engine.emit.nest import Nest
 from engine.ir import Shape
 from engine.program import recent_touches
 from engine.program.memory import plan_memory
+from engine.program.nest import Nest
 from engine.program.program import Buffer, ComputeSet, Partition, Program, Span
 from engine.program.syncs import Sync, ranges_of, syncs
 from engine.program.touches import Position, Touch, conflict, touches_of

@@ -11,10 +11,10 @@ from engine.compile import build_program, compile_module
 from engine.debug import DebugExecutable
 from engine.host.passes import pass_list
 from engine.host.passes.touched_rows import skip_untouched_rows
+from engine.host.work.touched_rows import TouchedRowsWork
 from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.passes.equal_rows import ROW_GATHER
-from engine.program.work.touched_rows import TouchedRowsWork
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.encode import encode_program
 from engine.runtime.executable import Executable

@@ -9,13 +9,13 @@ from engine.compile import build_program
 from engine.host.passes import split_products
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.host.passes.unit_fusion import fuse_units
+from engine.host.work.unit_chain import UnitChain
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
 from engine.program.building import product_units
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction
-from engine.program.work.unit_chain import UnitChain
 from engine.runtime import encode
 from engine.runtime import executable as executables
 from engine.runtime.executable import Executable

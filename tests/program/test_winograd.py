@@ -11,11 +11,11 @@ from engine.errors import ConfigurationError
 from engine.host.convolutions import winograd
 from engine.host.convolutions.select import select_convolutions
 from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.work.winograd import WinogradKernel, WinogradProduct
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, Shape, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
-from engine.program.work.winograd import WinogradKernel, WinogradProduct
 from engine.runtime.executable import Executable
 from tests.engine.running import buffers, check
 from tests.program.loop_parts import below, loop, next_count, scaled

@@ -11,11 +11,11 @@ from engine.compile import build_program
 from engine.evaluate import evaluate
 from engine.host.convolutions import winograd
 from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.work.winograd import WinogradGradient, WinogradProduct
+from engine.host.work.winograd_tiles import Depth
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.run_passes import run_passes
-from engine.program.work.winograd import WinogradGradient, WinogradProduct
-from engine.program.work.winograd_tiles import Depth
 from tests.engine.running import arguments_for, check, fast
 
 Sizes = tuple[int, ...]

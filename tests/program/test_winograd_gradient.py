@@ -9,11 +9,11 @@ from engine.codelets.convolutions.cook_toom import OUTPUTS, WIDE_OUTPUTS
 from engine.compile import build_program
 from engine.host.convolutions import winograd
 from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.work.winograd import WinogradGradient
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
-from engine.program.work.winograd import WinogradGradient
 from engine.runtime.executable import Executable
 from tests.engine.running import buffers, check
 

@@ -11,6 +11,7 @@ from engine.compile import build_program
 from engine.host.convolutions import select, winograd_wide
 from engine.host.passes import split_products
 from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.work.tile_transform import TileTransform
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, WindowDimension
 from engine.ir import Shape as ArrayShape
 from engine.ir.builder import Builder
@@ -20,7 +21,6 @@ from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction
 from engine.program.work.copy import Copy
-from engine.program.work.tile_transform import TileTransform
 from engine.runtime.executable import Executable
 from tests.engine.running import buffers
 from tests.program.loop_parts import below, loop, next_count

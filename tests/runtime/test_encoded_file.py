@@ -12,11 +12,11 @@ import pytest
 from engine.codelets.language.record import block
 from engine.compile import build_program
 from engine.files import Signature
+from engine.host.encoded import Encoded
 from engine.ir.builder import Builder
 from engine.machine_code import given_objects
 from engine.machine_code.costs import costs
 from engine.machine_code.processor import X86, may_use_matrix_registers
-from engine.program.work.base import Encoded
 from engine.runtime import encoded_file
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.encode import encode_program

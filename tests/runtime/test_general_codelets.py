@@ -11,11 +11,11 @@ import numpy as np
 from engine.codelets.convolutions.cook_toom import OUTPUTS, WIDE_OUTPUTS
 from engine.codelets.convolutions.winograd import product_of_tiles
 from engine.codelets.pooling.pool_gradient import pool_gradient
+from engine.host.work.overlap_add import OverlapAdd
 from engine.ir import Shape
 from engine.ir.attributes import WindowDimension
 from engine.program.buffer import Address, Buffer
 from engine.program.work.offsets import Offsets
-from engine.program.work.overlap_add import OverlapAdd
 from engine.runtime.general_codelets import general_codelets
 
 

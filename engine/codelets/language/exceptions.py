@@ -7,12 +7,7 @@ from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.memory import pointer, store_release
 from engine.codelets.language.record import Address, Record
 from engine.codelets.random import fetch_and_add
-from engine.machine_code.abi import ExceptionWord
-
-EXPONENTS = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
-"""The bits that are all set in infinities and NaNs only."""
-MANTISSAS = {"f16": 0x03FF, "bf16": 0x007F, "f32": 0x007FFFFF, "f64": 0x000FFFFFFFFFFFFF}
-"""The bits of which at least one is set in NaNs."""
+from engine.program.exception_counters import ExceptionWord
 
 
 class FloatArray(Record):

@@ -8,12 +8,13 @@ from engine.codelets.language.memory import load_i64
 from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
 from engine.codelets.products.block_sizes import block_sizes
 from engine.codelets.products.contract import Block, Following, Operands, Parts, blocked, even_cut, over_units
-from engine.codelets.products.contract_fields import GROUP, PACK_ROWS, Field, Layout
+from engine.codelets.products.contract_fields import PACK_ROWS, Field, Layout
 from engine.codelets.products.micro_kernel import library
 from engine.codelets.products.pack import LANES, PANEL, fill_progression, packed_pitch, packing
 from engine.codelets.products.panel import prefetching_panels
 from engine.machine_code.caches import second_level
 from engine.machine_code.processor import masks_are_cheap
+from engine.program.work.offsets import GROUP
 
 MASKED = masks_are_cheap()
 NARROW = PANEL < 64  # panels of fewer registers or of shorter ones than AVX-512's

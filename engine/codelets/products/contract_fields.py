@@ -8,35 +8,17 @@ from enum import IntEnum
 import numpy as np
 
 from engine.codelets.language.record import Address, Record, Table
-from engine.errors import InternalError, UnsupportedOperation
+from engine.errors import InternalError
+from engine.program.work.offsets import GROUP, rows_together, run_of, steps_of
 
 # Except FAR and MANY_COLUMNS, tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache),
 # November 2026.
 PACK_ROWS = 48  # packing B does not pay for fewer rows
-GROUP = 16  # contiguous rows of A that are packed by transposing; a multiple of all vector widths
 FAR = 2048  # bytes between neighbouring k of A from which packing pays: they share few cache sets and touch many pages
 MANY_COLUMNS = 256  # columns from which packing pays at an eighth of that distance: they reuse packed rows of A often
 
 
 MOST_AHEAD = 3  # arrays that a unit prefetches for an optimizer's update after it
-
-
-MULTIPLIED = ("f16", "bf16", "c64", "c128", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64")
-"""Element types of products."""
-
-
-def check_multiplied(operand_type: str, result_type: str) -> None:
-    """Raises UnsupportedOperation for element types that cannot be multiplied."""
-    for name in (operand_type, result_type):
-        if name not in MULTIPLIED:
-            raise UnsupportedOperation(
-                f"Expected an element type among {', '.join(MULTIPLIED)}. Received: a dot of {name}. "
-                "Convert its operands."
-            )
-    if operand_type[0] == "c" and result_type[0] != "c":
-        raise UnsupportedOperation(
-            f"Expected a complex result of a dot of {operand_type}. Received: {result_type}. Use {operand_type}."
-        )
 
 
 class Field(Record):
@@ -228,7 +210,7 @@ def _check_batches(*tables: np.ndarray | None) -> int:
 
 def _layout(offset_b: np.ndarray, stride_b: int, element_bytes: int) -> tuple[Layout, int]:
     """B's layout and pitch."""
-    steps, constant = _steps(offset_b)
+    steps, constant = steps_of(offset_b)
     pitch = int(steps[0]) if len(steps) and constant else 0
     if stride_b == element_bytes:
         return (Layout.ROWS, pitch) if constant else (Layout.SCATTERED_ROWS, 0)
@@ -241,37 +223,11 @@ def _layout(offset_b: np.ndarray, stride_b: int, element_bytes: int) -> tuple[La
     return Layout.ELEMENTS, 0
 
 
-def run_of(offset_a: np.ndarray, element_bytes: int) -> int:
-    """The length of A's contiguous runs along k; the greatest common divisor if their lengths differ."""
-    steps, constant = _steps(offset_a)
-    if constant and len(steps):
-        return len(offset_a) if steps[0] == element_bytes else 1
-    breaks = np.flatnonzero(steps != element_bytes) + 1
-    return int(np.gcd.reduce(breaks, initial=len(offset_a))) if len(offset_a) else 0
-
-
-def rows_together(row_a: np.ndarray, element_bytes: int) -> int:
-    """Contiguity of A's rows: 1 if all are contiguous, GROUP if aligned groups of GROUP rows are, else 0."""
-    steps, constant = _steps(row_a)
-    if constant:
-        return int(len(steps) > 0 and steps[0] == element_bytes)
-    together = steps == element_bytes
-    if not bool(np.all(together[np.arange(1, len(row_a)) % GROUP != 0])):
-        return 0
-    return 1 if bool(np.all(together)) else GROUP
-
-
 def _packs(row_a: np.ndarray, offset_a: np.ndarray, element_bytes: int, columns: int) -> int:
     """Alignment of the first row of a packed block of A; 0 if its elements along k are not far apart."""
     if len(offset_a) < 2:
         return 0
     far = FAR // 8 if columns >= MANY_COLUMNS else FAR
-    steps, constant = _steps(offset_a)
+    steps, constant = steps_of(offset_a)
     distant = abs(steps[0]) >= far if constant else float(np.median(np.abs(steps))) >= far
     return rows_together(row_a, element_bytes) if distant else 0
-
-
-def _steps(offsets: np.ndarray) -> tuple[np.ndarray, bool]:
-    """The steps between neighbours, and whether they are equal."""
-    steps = offsets[1:] - offsets[:-1]
-    return steps, len(steps) == 0 or bool((steps == steps[0]).all())

@@ -12,7 +12,7 @@ from engine.codelets.language.scratch import ScratchSpace
 from engine.codelets.language.vector import HALF_TYPES
 from engine.codelets.products.contract import Block, Operands, over_units
 from engine.codelets.products.contract_f32 import contract_f32, contract_scratch
-from engine.codelets.products.contract_fields import Field, check_multiplied
+from engine.codelets.products.contract_fields import Field
 from engine.codelets.products.contract_half import contract_half, contract_half_scratch
 from engine.machine_code.processor import widens_beside_products
 
@@ -30,12 +30,10 @@ def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
     Sums are kept in result_type, or in float32 for f16 and bf16; integers wrap around. The codelet takes
     parameters from `contract_record` with `element_bytes` of the element type, and the scratch of
     `contract_scratch_for`. The columns of C are contiguous.
-    Raises UnsupportedOperation for types that cannot be multiplied.
     """
     result_type = result_type or element_type
     if (element_type, result_type) == ("f32", "f32"):
         return contract_f32
-    check_multiplied(element_type, result_type)
     if element_type in HALF_TYPES and result_type in (element_type, "f32"):
         beside = element_type == "f16" and widens_beside_products()
         return contract_half(element_type, result_type, beside=beside)

@@ -14,8 +14,6 @@ from itertools import product
 
 import numpy as np
 
-from engine.codelets.products.contract_fields import GROUP, run_of
-from engine.emit.nest import Constant
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.merged_groups import has_windows
 from engine.host.convolutions.pixel_groups import (
@@ -33,8 +31,9 @@ from engine.program.building.contraction import ContractionDraft, emit_contracti
 from engine.program.building.copies import copy, fill
 from engine.program.building.views import View, reordered, stored_in, whole
 from engine.program.convolution_size import Phase, has_sums
+from engine.program.nest import Constant
 from engine.program.program import ComputeSet
-from engine.program.work.offsets import table
+from engine.program.work.offsets import GROUP, run_of, table
 
 Transform = Callable[["ConvolutionArrays", str, tuple[Phase, ...]], list[ComputeSet] | None]
 """A function of the arrays of a convolution, and the name and phases of a part: the compute sets of tiles, or None."""

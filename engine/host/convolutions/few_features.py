@@ -8,14 +8,14 @@ from math import prod
 from typing import TypeVar
 
 from engine.codelets.convolutions.few_features import LANES, MOST_FEATURES, most_rows, most_vectors
-from engine.emit.nest import Constant
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.pixel_groups import LEAST_MULTIPLY_ADDS
+from engine.host.work.few_features import FewFeatures, Reads, plane_bytes, window_bytes
 from engine.program.building.builder import ProgramBuilder
 from engine.program.building.copies import fill
 from engine.program.convolution_size import Phase, has_sums
+from engine.program.nest import Constant
 from engine.program.program import Address, ComputeSet, Partition, Span, WorkEstimate
-from engine.program.work.few_features import FewFeatures, Reads, plane_bytes, window_bytes
 
 T = TypeVar("T")
 

@@ -9,6 +9,7 @@ from math import prod
 
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.pixel_groups import TYPES, panel_cycles
+from engine.host.work.overlap_add import OverlapAdd, whole_vectors
 from engine.ir.affine import row_major_strides
 from engine.machine_code.processor import lanes
 from engine.program.building.builder import ProgramBuilder
@@ -16,7 +17,6 @@ from engine.program.building.copies import copy
 from engine.program.building.views import View, reordered, whole
 from engine.program.program import Address, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.offsets import Offsets, table
-from engine.program.work.overlap_add import OverlapAdd, whole_vectors
 
 MOST_PRODUCT_BYTES = 1 << 20
 """Capacity for an image's products: they have to stay in the second-level cache."""

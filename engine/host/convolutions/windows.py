@@ -14,13 +14,13 @@ from engine.codelets.convolutions.window_filling import DEPTHWISE, LANES, STEPS,
 from engine.host.convolutions.direct import ConvolutionArrays
 from engine.host.convolutions.merged_groups import has_windows
 from engine.host.convolutions.part import ConvolutionPart, Pair, part_of
+from engine.host.work.depthwise_windows import DepthwiseGradient, DepthwiseWindows, Taps
 from engine.program.building.builder import ProgramBuilder
 from engine.program.building.contraction import emit_contraction
 from engine.program.convolution_size import Phase
 from engine.program.program import ComputeSet, Partition, Span
 from engine.program.work.base import Work
 from engine.program.work.contraction import Contraction
-from engine.program.work.depthwise_windows import DepthwiseGradient, DepthwiseWindows, Taps
 from engine.program.work.offsets import Offsets
 
 UNITS = 16

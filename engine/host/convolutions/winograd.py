@@ -22,6 +22,13 @@ from engine.codelets.convolutions.cook_toom import (
     whole_vectors,
 )
 from engine.host.convolutions.part import Axis, ConvolutionPart
+from engine.host.work.winograd import (
+    WinogradGradient,
+    WinogradKernel,
+    WinogradProduct,
+    WinogradSums,
+)
+from engine.host.work.winograd_tiles import Depth
 from engine.ir.shape import Shape
 from engine.machine_code.costs import MOST_UNITS, most_winograd_outputs
 from engine.machine_code.processor import multiplies_bf16_pairs
@@ -29,13 +36,6 @@ from engine.program.buffer import Address, Buffer
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.offsets import Offsets
-from engine.program.work.winograd import (
-    WinogradGradient,
-    WinogradKernel,
-    WinogradProduct,
-    WinogradSums,
-)
-from engine.program.work.winograd_tiles import Depth
 
 TYPES = ("f32", "f16", "bf16")
 TRANSFORM = {OUTPUTS: 80, WIDE_OUTPUTS: 160}

@@ -16,6 +16,7 @@ import numpy as np
 from engine.codelets.convolutions.cook_toom import TileAxis
 from engine.host.convolutions.part import ConvolutionPart, Pair
 from engine.host.convolutions.winograd import estimate_of
+from engine.host.work.tile_transform import KernelTransform, TileArray, TileTransform, part_of_images
 from engine.ir.shape import Shape
 from engine.machine_code.costs import MOST_UNITS
 from engine.program.buffer import Address, Buffer
@@ -23,7 +24,6 @@ from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.contraction import Contraction, Grid
 from engine.program.work.offsets import Offsets, table
-from engine.program.work.tile_transform import KernelTransform, TileArray, TileTransform, part_of_images
 
 ITEM = 4
 """Bytes of an element."""

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from engine.codelets.rows.edge_sums import PLAIN_EDGES, SCALED_EDGES, edge_parts
 from engine.codelets.rows.scatter import PositionDimension, Scatter
 from engine.codelets.rows.scatter_rows import ADDED_ROWS
-from engine.emit.nest import Apply, Input
 from engine.host.passes.gathered_rows import are_kept, gathered, remove_unused, writer
+from engine.program.nest import Apply, Input
 from engine.program.program import Address, Buffer, Program, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.codelet_work import CodeletWork

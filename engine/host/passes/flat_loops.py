@@ -10,11 +10,11 @@ from dataclasses import replace
 from math import gcd
 
 from engine.emit.lanes import ITEM_BYTES, is_complex
+from engine.host.work.unit_chain import UnitChain
 from engine.machine_code.processor import lanes
 from engine.program.program import ComputeSet, Program
 from engine.program.work.base import Work
 from engine.program.work.fused_loop import Count, FusedLoop, Strided
-from engine.program.work.unit_chain import UnitChain
 
 MOST_VECTORS = 8
 """Most vectors of all repeated rows: they stay in registers."""

@@ -11,6 +11,7 @@ from math import prod
 
 from engine.codelets.pooling.pool_axis import FEWEST_CHANNELS, MOST_COLUMNS, pool_axis
 from engine.codelets.pooling.pool_windows import PooledImages, pool_windows
+from engine.host.work.winograd_tiles import Strides
 from engine.ir.attributes import WindowDimension
 from engine.ir.shape import Shape
 from engine.program.program import Address, ComputeSet, Partition, Program, Span
@@ -20,7 +21,6 @@ from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.copy import Copy
 from engine.program.work.fused_loop import Strided
 from engine.program.work.window_loop import WindowLoop
-from engine.program.work.winograd_tiles import Strides
 
 OPCODES = ("add", "maximum", "maximum-number", "minimum")
 TYPES = ("f32", "f16", "bf16")

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.codelets.products.contract_fields import NextUnit, rows_together
+from engine.codelets.products.contract_fields import NextUnit
+from engine.host.work.unit_chain import UnitChain
 from engine.machine_code.costs import costs
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.program.work.base import Work
 from engine.program.work.contraction import Contraction
-from engine.program.work.unit_chain import UnitChain
+from engine.program.work.offsets import rows_together
 
 LEAST_SHARE = 1 / 4
 """Share of a worker's cache from which both operands together are prefetched: smaller ones may still be there."""

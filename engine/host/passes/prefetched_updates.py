@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.codelets.products.contract_fields import MOST_AHEAD
+from engine.host.work.unit_chain import UnitChain
 from engine.machine_code.costs import costs
 from engine.program.program import Address, ComputeSet, Partition, Program, Span
 from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.unit_chain import UnitChain
 
 LEAST_SHARE = 2
 """Prefetch arrays of this many times a worker's cache or more. Smaller ones are still cached from the last step."""

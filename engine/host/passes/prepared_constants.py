@@ -10,6 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from engine.host.work.panels import PanelPacking
+from engine.host.work.tile_transform import KernelTransform
+from engine.host.work.winograd import WinogradKernel
 from engine.ir.shape import Shape
 from engine.program.buffer import Address, Buffer
 from engine.program.program import ComputeSet, Program, Span
@@ -17,9 +20,6 @@ from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses
 from engine.program.work.contraction import Contraction
 from engine.program.work.offsets import Offsets
-from engine.program.work.panels import PanelPacking
-from engine.program.work.tile_transform import KernelTransform
-from engine.program.work.winograd import WinogradKernel
 
 PANEL = 64
 """Columns, a multiple of all panels' widths."""

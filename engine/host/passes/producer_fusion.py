@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.host.passes.split_products import is_split
+from engine.host.work.unit_chain import ChainedWork, UnitChain
 from engine.machine_code.costs import costs
 from engine.program.program import ComputeSet, Program, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.unit_chain import ChainedWork, UnitChain
 
 SHARE = 1 / 16
 """Fuse arrays larger than this share of a worker's cache, by slices up to it. Smaller arrays stay cached anyway."""

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.codelets.products.contract_fields import GROUP
-from engine.emit.nest import Apply, Input, Store
-from engine.emit.registry import Operation
+from engine.program.nest import Apply, Input, Operation, Store
 from engine.program.program import Address, Buffer, ComputeSet, Program, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop, Strided
-from engine.program.work.offsets import Offsets
+from engine.program.work.offsets import GROUP, Offsets
 
 NARROWING = (Operation("convert", "f16", ("f32",)),)
 MOST_ROWS = 384

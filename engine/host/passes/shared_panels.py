@@ -11,14 +11,14 @@ from dataclasses import replace
 import numpy as np
 
 from engine.codelets.products.contract_fields import PACK_ROWS
+from engine.host.work.panels import PanelPacking
+from engine.host.work.unit_chain import UnitChain
 from engine.ir.shape import Shape
 from engine.program.buffer import Address, Buffer
 from engine.program.program import ComputeSet, Program, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.contraction import Contraction
 from engine.program.work.offsets import Offsets
-from engine.program.work.panels import PanelPacking
-from engine.program.work.unit_chain import UnitChain
 
 FEWEST_UNITS = 8
 """Fewest units of a chain beside which packing takes little time."""

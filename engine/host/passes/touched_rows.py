@@ -15,15 +15,15 @@ from math import prod
 
 from engine.codelets.rows.touched_rows import DRIFT_PROBED, DRIFTING, KEPT, MOMENT
 from engine.emit.contraction import contracted
-from engine.emit.nest import Apply, Constant, Input, MultiplyAdd, Nest, Node, Store
+from engine.host.work.touched_rows import TouchedRowsWork
 from engine.ir import Shape
 from engine.program.buffer import LARGE_BYTES
+from engine.program.nest import Apply, Constant, Input, MultiplyAdd, Nest, Node, Store
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses
 from engine.program.work.fused_loop import FusedLoop, Strided
 from engine.program.work.row_sums import SummedRows
-from engine.program.work.touched_rows import TouchedRowsWork
 
 
 def parts_of(nest: Nest, new: int, old: int) -> tuple[int, int] | None:

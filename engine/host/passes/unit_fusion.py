@@ -11,13 +11,13 @@ from collections import Counter
 from dataclasses import replace
 
 from engine.host.passes.split_products import is_split
+from engine.host.work.unit_chain import ChainedWork, UnitChain
 from engine.machine_code.costs import costs
 from engine.program.program import Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses
 from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.unit_chain import ChainedWork, UnitChain
 
 LEAST_SHARE = 1 / 16
 """Fusing pays if arrays that several compute sets touch exceed this share of a worker's cache."""

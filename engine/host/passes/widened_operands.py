@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.emit.arithmetic import FLOATS_16
-from engine.emit.nest import Apply, Input, Store
-from engine.emit.registry import Operation
 from engine.machine_code.processor import lanes, masks_are_cheap, multiplies_bf16_pairs
+from engine.program.nest import Apply, Input, Operation, Store
 from engine.program.program import Address, Buffer, ComputeSet, Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses

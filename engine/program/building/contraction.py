@@ -9,17 +9,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.codelets.products.contract_fields import GROUP, check_multiplied, rows_together
-from engine.emit.nest import Constant, Input, Reduction
 from engine.ir import Shape
 from engine.program.building.builder import ProgramBuilder, RowBlocks
 from engine.program.building.loops import run_draft, written_partition
 from engine.program.building.nests import Draft, Reached, accumulated_in
-from engine.program.building.product_units import ProductSize, grid
+from engine.program.building.product_units import ProductSize, check_multiplied, grid
 from engine.program.building.units import cut as divided
+from engine.program.nest import Constant, Input, Reduction
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.contraction import Contraction, Grid
-from engine.program.work.offsets import Offsets
+from engine.program.work.offsets import GROUP, Offsets, rows_together
 
 DEPTHWISE_TYPES = ("f32", "f16", "bf16")
 LEAST_DEPTH = 2

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from engine.codelets.transpose import COLUMNS, SCRATCH_BYTES, encode_transpose, transpose
-from engine.emit.nest import Apply, Constant, Input, Node, Store
-from engine.emit.registry import Operation
 from engine.ir.affine import row_major_strides
 from engine.ir.shape import Shape
 from engine.program.building.builder import ProgramBuilder
 from engine.program.building.loops import run_draft
 from engine.program.building.nests import Draft, Reached
 from engine.program.building.views import View, whole
+from engine.program.nest import Apply, Constant, Input, Node, Operation, Store
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.copy import Purpose

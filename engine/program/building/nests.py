@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.emit.nest import (
+from engine.ir import Computation, Instruction
+from engine.ir.affine import Affine, IndexMap, linear, pull, spread
+from engine.ir.opcodes import AFFINE, ASSOCIATIVE, OPCODES, SOURCES
+from engine.ir.origin import Origin
+from engine.ir.shape import Shape
+from engine.ops.apply import single_operation
+from engine.passes.fusible import is_scalar_constant, is_unit_reshape, reduced_loops
+from engine.program.nest import (
     Access,
     Apply,
     Argument,
@@ -18,17 +25,10 @@ from engine.emit.nest import (
     Input,
     Nest,
     Node,
+    Operation,
     Reduction,
     Store,
 )
-from engine.emit.registry import Operation
-from engine.ir import Computation, Instruction
-from engine.ir.affine import Affine, IndexMap, linear, pull, spread
-from engine.ir.opcodes import AFFINE, ASSOCIATIVE, OPCODES, SOURCES
-from engine.ir.origin import Origin
-from engine.ir.shape import Shape
-from engine.ops.apply import single_operation
-from engine.passes.fusible import is_scalar_constant, is_unit_reshape, reduced_loops
 from engine.program.program import Buffer
 
 ADDED_ATTRIBUTES = ("overflow", "result_accuracy")

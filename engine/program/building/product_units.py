@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from engine.codelets.products.contract_fields import GROUP
+from engine.errors import UnsupportedOperation
 from engine.program.building.builder import RowBlocks
 from engine.program.work.contraction import Grid
+from engine.program.work.offsets import GROUP
 
 SMALL = 150_000
 """Multiply-adds below which one unit computes the whole product."""
@@ -34,6 +35,22 @@ WINDOWED_SPLITS = 8
 """Parts into which k is split, with sums to add, in the gradient of a grouped convolution by its kernel."""
 DEPTHWISE_ROWS = 9
 """Rows that a kernel takes at a time."""
+MULTIPLIED = ("f16", "bf16", "c64", "c128", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64")
+"""Element types of products."""
+
+
+def check_multiplied(operand_type: str, result_type: str) -> None:
+    """Raises UnsupportedOperation for element types that cannot be multiplied."""
+    for name in (operand_type, result_type):
+        if name not in MULTIPLIED:
+            raise UnsupportedOperation(
+                f"Expected an element type among {', '.join(MULTIPLIED)}. Received: a dot of {name}. "
+                "Convert its operands."
+            )
+    if operand_type[0] == "c" and result_type[0] != "c":
+        raise UnsupportedOperation(
+            f"Expected a complex result of a dot of {operand_type}. Received: {result_type}. Use {operand_type}."
+        )
 
 
 def weight_share(rows: int, columns: int) -> int:

@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.codelets.language.exceptions import EXPONENTS, MANTISSAS, ExceptionCheck, FloatArray, find_exceptions
-from engine.emit.checks import SUMMED, raises
-from engine.emit.nest import Apply, ExceptionCounters
-from engine.ir.floating_point import EXCEPTIONS
+from engine.codelets.language.exceptions import ExceptionCheck, FloatArray, find_exceptions
+from engine.ir.floating_point import EXCEPTIONS, EXPONENTS, MANTISSAS
 from engine.ir.op_names import layer_of
 from engine.ir.opcodes import LINEAR_ALGEBRA, REDUCTIONS
 from engine.ir.origin import Origin
 from engine.ir.shape import FLOATS, Shape
-from engine.machine_code.abi import ExceptionWord
+from engine.program.exception_counters import SUMMED, ExceptionCounters, ExceptionWord, raises
+from engine.program.nest import Apply
 from engine.program.program import (
     Address,
     Buffer,

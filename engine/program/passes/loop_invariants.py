@@ -6,12 +6,6 @@ from dataclasses import replace
 
 from engine.program.program import ComputeSet, Mark, Program, Region
 from engine.program.uses import BufferUses
-from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.tile_transform import KernelTransform
-from engine.program.work.winograd import WinogradKernel
-
-KINDS = (FusedLoop, WinogradKernel, KernelTransform)
-"""Work without effects except on its spans; other work may count iterations, or draw new numbers in each."""
 
 
 def hoist_loop_invariants(program: Program) -> Program:
@@ -44,7 +38,7 @@ def _invariant(program: Program, region: Region) -> list[int]:
             continue
         compute_set = program.compute_sets[at]
         settled = all(w in moved for s in compute_set.reads for w in uses.writers(s.buffer) if w in inside)
-        if settled and isinstance(compute_set.work, KINDS) and _may_precede(compute_set, at, inside, uses):
+        if settled and compute_set.work.is_plain and _may_precede(compute_set, at, inside, uses):
             moved.append(at)
     return moved
 

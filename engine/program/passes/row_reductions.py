@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from engine.codelets.rows.reduced_rows import LANES
-from engine.emit.nest import Apply, Constant, Input, Reduction
 from engine.program.buffer import Buffer
+from engine.program.nest import Apply, Constant, Input, Reduction
 from engine.program.program import ComputeSet
 from engine.program.work.fused_loop import FusedLoop, Strided
+
+LEAST_GRAIN = 16
+"""Fewest elements of a unit: the float32 lanes of the widest vectors."""
 
 
 def reduction_of(compute_set: ComputeSet, table: Buffer) -> int | None:
@@ -15,7 +17,7 @@ def reduction_of(compute_set: ComputeSet, table: Buffer) -> int | None:
     if not isinstance(loop, FusedLoop) or loop.nest.rank != 1 or not loop.nest.splits_reduction or loop.nest.stores:
         return None
     nest = loop.nest
-    if len(nest.reductions) != 1 or loop.grain < LANES:
+    if len(nest.reductions) != 1 or loop.grain < LEAST_GRAIN:
         return None
     (reduction,) = nest.reductions
     if loop.extents[0] != table.shape.elements or not _takes_zeros(loop, reduction):

@@ -13,8 +13,8 @@ from math import prod
 
 from engine.codelets.rows.gather import index_signed
 from engine.codelets.rows.row_sums import SortRows, sort_rows
-from engine.emit.nest import Constant, Input
 from engine.ir import Shape
+from engine.program.nest import Constant, Input
 from engine.program.passes.row_reductions import reduction_of
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
 from engine.program.rewriter import ProgramRewriter

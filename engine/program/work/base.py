@@ -1,17 +1,13 @@
-"""Work of a compute set's vertices, as typed data; it is encoded as words when an executable is built."""
+"""Work of a compute set's vertices, as typed data; the host chooses codelets for it (engine.host.encode)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Hashable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self
 
-import numpy as np
-
-from engine.codelets.language.record import ParameterBlock
-from engine.codelets.language.scratch import Range, ScratchSpace
-from engine.program.buffer import Address, Buffer
+from engine.program.buffer import Address
 
 
 class Addressed:
@@ -72,68 +68,6 @@ def _changed(value: Any, change: Callable[[Address], Address]) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Relocation(Addressed):
-    """An address that is written to word number `word` of the parameter block."""
-
-    word: int
-    address: Address
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """A codelet and its parameter block, int64 [words], which the caller owns and relocates.
-
-    `tables` pairs words with the arrays whose addresses they hold, `calls` words with the codelets that this one calls.
-    `scratch_bytes` is the space each worker needs besides the executor's own; `scratch_gaps` are ranges of it that are
-    not accessed. `generation` is a word with a number, which the host raises where others may have written a large
-    variable that this work writes.
-    """
-
-    codelet: Any
-    words: np.ndarray
-    relocations: tuple[Relocation, ...]
-    scratch_bytes: int = 0
-    tables: tuple[tuple[int, np.ndarray], ...] = ()
-    calls: tuple[tuple[int, Any], ...] = ()
-    generation: int | None = None
-    scratch_gaps: tuple[Range, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        codelet: Any,
-        block: ParameterBlock,
-        scratch: int | ScratchSpace = 0,
-        calls: tuple[tuple[int, Any], ...] = (),
-    ) -> Self:
-        """Encodes a block of records, whose relocations are addresses; `scratch` is space, or its bytes."""
-        relocations = tuple(Relocation(word, address) for word, address in block.relocations)
-        space = ScratchSpace.of(scratch)
-        return cls(codelet, block.words, relocations, space.bytes, block.tables, calls, scratch_gaps=space.gaps)
-
-    @property
-    def scratch(self) -> ScratchSpace:
-        """The bytes of scratch and their gaps."""
-        return ScratchSpace(self.scratch_bytes, self.scratch_gaps)
-
-    def parts(self, private: Container[Buffer] = ()) -> list[Any]:
-        """Words and tables of the block as a part of another: relocated words are addresses, except in `private`
-        buffers.
-        """
-        found: list[Any] = self.words.tolist()
-        for word, table in self.tables:
-            found[word] = table
-        for relocation in self.relocations:
-            if relocation.address.buffer not in private:
-                found[relocation.word] = relocation.address
-        return found
-
-    def words_of(self, buffer: Buffer) -> list[int]:
-        """The indices of the words that get addresses in a buffer."""
-        return [each.word for each in self.relocations if each.address.buffer is buffer]
-
-
 class Footprint(NamedTuple):
     """Bytes begin <= b < end from an address that all units together read, or write."""
 
@@ -147,6 +81,10 @@ class Work(Addressed):
     """The task of a compute set's vertices: sizes, and operands by address. Each kind is a frozen dataclass."""
 
     __slots__ = ()
+    is_plain: ClassVar[bool] = False
+    """Whether it has no effects but on its spans, and the same in every iteration of a loop."""
+    reads_itself: ClassVar[bool] = False
+    """Whether a part of it may read the results of another."""
 
     @property
     def vertex(self) -> Hashable:
@@ -166,7 +104,3 @@ class Work(Addressed):
     def footprints(self) -> Iterator[Footprint]:
         """Known byte ranges that are accessed; none, unless a kind defines them."""
         return iter(())
-
-    def encode(self) -> Encoded:
-        """The codelet and a parameter block of its own, with zeros for addresses of buffers."""
-        raise NotImplementedError

@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
-from engine.codelets.language.record import Part, Record, block
+from engine.codelets.language.record import Part, Record
 from engine.codelets.language.scratch import ScratchSpace
 from engine.program.buffer import Address
-from engine.program.work.base import Encoded, Work
+from engine.program.work.base import Work
 
 Parameters = TypeVar("Parameters", bound=Record)
 
@@ -61,10 +61,6 @@ class CodeletWork(Work):
             return change(value) if isinstance(value, Address) else value
 
         return replace(self, parameters=changed(self.parameters), entries=tuple(map(changed, self.entries)))
-
-    def encode(self) -> Encoded:
-        """The block of the records."""
-        return Encoded.of(self.codelet, block(self.parameters, self.entries), self.scratch, self.calls)
 
 
 def _flat(part: Any) -> Iterable[Any]:

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from engine.codelets.language.record import block
-from engine.codelets.language.scratch import ScratchSpace
-from engine.codelets.products.contract_fields import contract_record, rows_together, run_of
 from engine.ir.shape import Shape
-from engine.machine_code.processor import multiplies_bf16_pairs, widens_beside_products
 from engine.program.buffer import Address
-from engine.program.work.base import Encoded, Footprint, Work
-from engine.program.work.offsets import Offsets
-
-if TYPE_CHECKING:
-    from engine.codelets.language.build import Codelet
+from engine.program.work.base import Footprint, Work
+from engine.program.work.offsets import Offsets, rows_together, run_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +84,8 @@ class Contraction(Work):
         wide = Shape(self.result_type).dtype.itemsize
         pitches = [self.partial_pitch * k for k in (0, self.splits - 1)]
         arrays: tuple[tuple[Address, tuple[Offsets, ...], list[int], int], ...] = (
-            (self.a, (self.row_a, self.k_a, self.batch_a), [0], self._item),
-            (self.b, (self.k_b, self.batch_b), [0, self.stride_b * (self.columns - 1)], self._item_of_b),
+            (self.a, (self.row_a, self.k_a, self.batch_a), [0], self.item_bytes),
+            (self.b, (self.k_b, self.batch_b), [0, self.stride_b * (self.columns - 1)], self.bytes_of_b),
             (self.c, (self.row_c, self.batch_c), pitches, wide * self.columns),
         )
         for address, offsets, more, size in arrays:
@@ -111,7 +103,7 @@ class Contraction(Work):
     @property
     def run_a(self) -> int:
         """Length of the contiguous runs of elements of A along k."""
-        return run_of(self.k_a.table, self._item)
+        return run_of(self.k_a.table, self.item_bytes)
 
     @property
     def transposed(self) -> str:
@@ -121,86 +113,19 @@ class Contraction(Work):
         return "".join(name for name, table in tables.items() if len(table) > 1 and table[1] - table[0] != item)
 
     @property
-    def _has_pairs(self) -> bool:
+    def has_pairs(self) -> bool:
         """Whether bf16 values of A are stored as pairs along k, or can be transposed to pairs.
 
         Values that windows gather cannot.
         """
-        return (self.run_a % 2 == 0 and len(self.k_a) % 2 == 0) or rows_together(self.row_a.table, self._item) != 0
+        return (self.run_a % 2 == 0 and len(self.k_a) % 2 == 0) or rows_together(self.row_a.table, self.item_bytes) != 0
 
     @property
-    def _item(self) -> int:
+    def item_bytes(self) -> int:
+        """Bytes of an element of A."""
         return Shape(self.operand_type).dtype.itemsize
 
     @property
-    def _item_of_b(self) -> int:
-        return 4 if self.rounds_b else self._item
-
-    def encode(self) -> Encoded:
-        """The block of `contract_fields`; batches have tables if there are several."""
-        batches = self.batch_a, self.batch_b, self.batch_c
-        batch_a, batch_b, batch_c = (each.table if len(each) > 1 else None for each in batches)
-        record = contract_record(
-            a=self.a,
-            b=self.b,
-            c=self.c,
-            row_a=self.row_a.table,
-            row_c=self.row_c.table,
-            offset_a=self.k_a.table,
-            offset_b=self.k_b.table,
-            columns=self.columns,
-            stride_b=self.stride_b,
-            rows_per_unit=self.grid.rows,
-            columns_per_unit=self.grid.columns,
-            k_per_unit=self.grid.k,
-            partial_pitch=self.partial_pitch,
-            batch_a=batch_a,
-            batch_b=batch_b,
-            batch_c=batch_c,
-            element_bytes=self._item,
-            bytes_of_b=self._item_of_b,
-            panels=self.panels,
-            ahead=self.ahead,
-            next_unit=self.next_unit,
-        )
-        codelet, scratch = self._codelet()
-        return Encoded.of(codelet, block(record), scratch)
-
-    def _codelet(self) -> tuple[Codelet, ScratchSpace]:
-        """The codelet and its scratch, imported here: their modules load the compiler and depend on the processor."""
-        if self.bf16x3:
-            from engine.codelets.products.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch
-
-            return contract_bf16x3, contract_bf16x3_scratch()
-        if self.depthwise:
-            from engine.codelets.convolutions.contract_depthwise import contract_depthwise
-
-            return contract_depthwise(self.operand_type, self.result_type), ScratchSpace()
-        if self.is_float32:
-            from engine.codelets.products.contract_f32 import contract_f32, contract_scratch
-
-            return contract_f32, contract_scratch()
-        in_pairs = self.operand_type == "bf16" and self._has_pairs and multiplies_bf16_pairs()
-        if self.widened or self.rounds_b or in_pairs:
-            return self._half_codelet()
-        from engine.codelets.products.contract_plain import contract_for, contract_scratch_for
-
-        types = self.operand_type, self.result_type
-        return contract_for(*types), contract_scratch_for(*types)
-
-    def _half_codelet(self) -> tuple[Codelet, ScratchSpace]:
-        """Codelet and scratch of a 16-bit product.
-
-        Its operands are widened already, or B is rounded while it is packed, or pairs are multiplied.
-        """
-        from engine.codelets.language.vector import F16_IN_F32
-        from engine.codelets.products.contract_half import contract_half, contract_half_scratch
-
-        types = self.operand_type, self.result_type
-        if self.widened:
-            codelet = contract_half(*types)
-        elif self.rounds_b:
-            codelet = contract_half(*types, beside=widens_beside_products(), right=F16_IN_F32)
-        else:
-            codelet = contract_half(*types, pairs=True)
-        return codelet, contract_half_scratch()
+    def bytes_of_b(self) -> int:
+        """Bytes of an element of B in memory."""
+        return 4 if self.rounds_b else self.item_bytes

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
-import numpy as np
-
-from engine.emit.nest import Nest
 from engine.ir.shape import Shape
 from engine.program.buffer import Address
-from engine.program.work.base import Addressed, Encoded, Footprint, Relocation, Work
+from engine.program.nest import Nest
+from engine.program.work.base import Addressed, Footprint, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,8 @@ class FusedLoop(Work):
     `operands` are the arrays and counts of the nest's accesses, by number. `record` is where a nest that checks for
     exceptions counts them.
     """
+
+    is_plain: ClassVar[bool] = True
 
     nest: Nest
     extents: tuple[int, ...]
@@ -86,18 +87,3 @@ class FusedLoop(Work):
     def operands_at(self, buffer: object) -> list[Strided]:
         """The operands in a buffer."""
         return [o for o in self.operands if isinstance(o, Strided) and o.address.buffer is buffer]
-
-    def encode(self) -> Encoded:
-        """The block as `Nest` defines it."""
-        words = [self.grain, *self.extents]
-        relocations = []
-        for operand in self.operands:
-            if isinstance(operand, Count):
-                words += (operand.start, *operand.strides, 0)
-            else:
-                relocations.append(Relocation(len(words), operand.address))
-                words += (0, *operand.strides, operand.pitch)
-        if self.record is not None:
-            relocations.append(Relocation(len(words), self.record))
-            words.append(0)
-        return Encoded(self.nest, np.array(words, np.int64), tuple(relocations))

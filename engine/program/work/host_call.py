@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.codelets.host.host_call import HostCallBlock, host_call
-from engine.codelets.language.record import block
 from engine.host_functions import BoundFunction
 from engine.program.buffer import Address
-from engine.program.work.base import Encoded, Footprint, Work
+from engine.program.work.base import Footprint, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +28,3 @@ class HostCall(Work):
             for address, shape in zip(arrays, shapes, strict=True):
                 if address.buffer.kind != "constant":
                     yield Footprint(address, 0, shape.bytes, writes)
-
-    def encode(self) -> Encoded:
-        """The addresses of the function and of its arrays."""
-        function = self.function
-        head = HostCallBlock(
-            call=self.call,
-            function=function.address,
-            data=function.data,
-            status=function.status,
-            operands=len(self.operands),
-        )
-        return Encoded.of(function.codelet or host_call, block(head, [*self.operands, *self.results]))

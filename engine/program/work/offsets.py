@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+GROUP = 16
+"""Contiguous rows that can be read together: a multiple of the lanes of all processors."""
+
 
 class Offsets:
     """Byte offsets, int64 [count]; two objects are equal if their numbers are."""
@@ -38,3 +41,29 @@ def table(*axes: tuple[int, int]) -> np.ndarray:
     for extent, stride in axes:
         offsets = (offsets[:, None] + np.arange(extent, dtype=np.int64) * stride).reshape(-1)
     return offsets
+
+
+def run_of(offset_a: np.ndarray, element_bytes: int) -> int:
+    """The length of A's contiguous runs along k; the greatest common divisor if their lengths differ."""
+    steps, constant = steps_of(offset_a)
+    if constant and len(steps):
+        return len(offset_a) if steps[0] == element_bytes else 1
+    breaks = np.flatnonzero(steps != element_bytes) + 1
+    return int(np.gcd.reduce(breaks, initial=len(offset_a))) if len(offset_a) else 0
+
+
+def rows_together(row_a: np.ndarray, element_bytes: int) -> int:
+    """Contiguity of A's rows: 1 if all are contiguous, GROUP if aligned groups of GROUP rows are, else 0."""
+    steps, constant = steps_of(row_a)
+    if constant:
+        return int(len(steps) > 0 and steps[0] == element_bytes)
+    together = steps == element_bytes
+    if not bool(np.all(together[np.arange(1, len(row_a)) % GROUP != 0])):
+        return 0
+    return 1 if bool(np.all(together)) else GROUP
+
+
+def steps_of(offsets: np.ndarray) -> tuple[np.ndarray, bool]:
+    """The steps between neighbours, and whether they are equal."""
+    steps = offsets[1:] - offsets[:-1]
+    return steps, len(steps) == 0 or bool((steps == steps[0]).all())

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.codelets.language.record import block
-from engine.codelets.language.scratch import ScratchSpace, space_of
-from engine.codelets.rows.row_sums import RowSource, RowSums, row_sums
 from engine.program.buffer import Address, Buffer
-from engine.program.work.base import Encoded, Footprint, Work, addresses_in
+from engine.program.work.base import Footprint, Work, addresses_in
 from engine.program.work.fused_loop import FusedLoop
 
 
@@ -54,35 +51,3 @@ class SummedRows(Work):
     def footprints(self) -> Iterator[Footprint]:
         """Footprints of the reader, except for the tables in scratch."""
         return (each for each in self.reader.footprints() if not self.is_table(each.address.buffer))
-
-    def scratch_with(self, *more: int) -> ScratchSpace:
-        """Make areas of scratch for the sums, for the reader's parameters, and of each number of bytes in `more`."""
-        return space_of(self.chunk_bytes * len(self.tables), 8 * len(self.reader.encode().words), *more)
-
-    def encode(self) -> Encoded:
-        """The fields of `row_sums`, then the reader's block."""
-        reader = self.reader.encode()
-        head = RowSums(
-            ends=self.ends,
-            entries=self.entries,
-            sources=len(self.tables),
-            width=self.width,
-            chunk_bytes=self.chunk_bytes,
-            reader_words=len(reader.words),
-        )
-        sources = [
-            RowSource(
-                updates=each.updates,
-                repeat=each.repeat,
-                outer=each.outer,
-                inner=each.inner,
-                reader_sums=reader.words_of(each.table)[0],
-            )
-            for each in self.tables
-        ]
-        return Encoded.of(
-            row_sums,
-            block(head, sources, reader.parts([each.table for each in self.tables])),
-            self.scratch_with(),
-            ((RowSums.READER, reader.codelet),),
-        )

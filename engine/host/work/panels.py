@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from engine.codelets.language.record import block
 from engine.codelets.products.contract_fields import right_operand_record
 from engine.codelets.products.micro_kernel import panel_columns
+from engine.host.encoded import Encoded, HostWork
 from engine.program.buffer import Address
-from engine.program.work.base import Encoded, Work
 from engine.program.work.offsets import Offsets
 
 
 @dataclass(frozen=True, slots=True)
-class PanelPacking(Work):
+class PanelPacking(HostWork):
     """Packs B[k_b[k] + n * stride_b], n below `columns`, a multiple of a panel's, as float32 [panel, k, column]."""
 
     b: Address

@@ -19,8 +19,8 @@ from engine.codelets.convolutions.few_features import (
 )
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
+from engine.host.encoded import Encoded, HostWork
 from engine.program.buffer import Address
-from engine.program.work.base import Encoded, Work
 
 Three = tuple[int, int, int]
 """Sizes by slices, rows and columns."""
@@ -41,7 +41,7 @@ class Reads:
 
 
 @dataclass(frozen=True, slots=True)
-class FewFeatures(Work):
+class FewFeatures(HostWork):
     """Outputs of `images` with `features` each, from images of `inputs` contiguous features. Strides are bytes.
 
     `sources` and `field` count slices, rows and columns of inputs and outputs; the step along columns is 1. A unit has

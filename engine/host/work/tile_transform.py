@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from engine.codelets.convolutions.cook_toom import TileAxis
 from engine.codelets.language.record import block
+from engine.host.encoded import Encoded, HostWork
 from engine.program.buffer import Address
-from engine.program.work.base import Addressed, Encoded, Footprint, Work
+from engine.program.work.base import Addressed, Footprint
 
 Pair = tuple[int, int]
 """A number along rows, and one along columns."""
@@ -86,7 +87,7 @@ def part_of_images(
 
 
 @dataclass(frozen=True, slots=True)
-class TileTransform(Work):
+class TileTransform(HostWork):
     """Transforms all phases of the `tiles` of each image along rows and columns, by `matrix_of(transform)`."""
 
     transform: str
@@ -132,3 +133,4 @@ class KernelTransform(TileTransform):
     """The transform of a kernel, which does not change in a loop over micro-batches, nor if it is constant."""
 
     __slots__ = ()
+    is_plain: ClassVar[bool] = True

@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 
 from engine.codelets.language.record import block
 from engine.codelets.rows.touched_rows import DRIFT_PROBED, TouchedRows, UpdatedTable, touched_rows
-from engine.emit.nest import Nest
+from engine.host.encoded import Encoded, HostWork
+from engine.host.kernels.row_sums import encode_row_sums, scratch_with
 from engine.program.buffer import Address
-from engine.program.work.base import Encoded, Footprint, Work
+from engine.program.nest import Nest
+from engine.program.work.base import Footprint
 from engine.program.work.row_sums import SummedRows
 
 
 @dataclass(frozen=True, slots=True)
-class TouchedRowsWork(Work):
+class TouchedRowsWork(HostWork):
     """An update with `summed` rows that runs on touched rows alone; with `row_grain` a unit of its reader is a row.
 
 
@@ -42,7 +44,7 @@ class TouchedRowsWork(Work):
     def encode(self) -> Encoded:
         """The fields of `touched_rows`, with generation 1, the tables, then the block of the summed rows."""
         reader = self.summed.reader
-        inner = replace(self.summed, reader=replace(reader, grain=self.row_grain)).encode()
+        inner = encode_row_sums(replace(self.summed, reader=replace(reader, grain=self.row_grain)))
         nest, flags = reader.nest, self.flags.buffer
         chunk_rows = self.summed.chunk_bytes // (4 * self.summed.width)
         tables = [
@@ -62,7 +64,7 @@ class TouchedRowsWork(Work):
         made = Encoded.of(
             touched_rows,
             block(head, tables, inner.parts()),
-            self.summed.scratch_with(8 * self.summed.width * DRIFT_PROBED * len(tables)),
+            scratch_with(self.summed, 8 * self.summed.width * DRIFT_PROBED * len(tables)),
             (*drift, *((before + word, codelet) for word, codelet in inner.calls)),
         )
         return replace(made, generation=TouchedRows.GENERATION)

@@ -8,8 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.emit.registry import Operation
-from engine.machine_code.abi import ExceptionWord
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation of a node: result and operand element types, and HLO's attributes as sorted pairs."""
+
+    opcode: str
+    element_type: str
+    operand_types: tuple[str, ...]
+    attributes: tuple[tuple[str, object], ...] = ()
+
+    def __getitem__(self, name: str) -> object:
+        return dict(self.attributes)[name]
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether the result may be a few ULP away from the correctly rounded one."""
+        return self.element_type == "f32" and "result_accuracy" in dict(self.attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,32 +171,16 @@ class Nest:
         return self.record_word + bool(self.exceptions)
 
 
-class ExceptionCounters:
-    """The int64 words in which a nest counts exceptions: three counters for each node, then for each reduction.
+@dataclass(frozen=True, slots=True)
+class Combiner:
+    """A scatter's body over 2n arguments, n elements followed by n updates, with n results of the `element_types`."""
 
-    A reduction has two more words: the numbers, from 1 on, of the last steps that read a NaN and an infinity.
-    """
+    body: Body
+    element_types: tuple[str, ...]
 
-    STOP = ExceptionWord.STOP
-    FIRST, COUNTERS = ExceptionWord.INVALID, ExceptionWord.WORDS - ExceptionWord.INVALID
-    SEEN = 2
 
-    @classmethod
-    def of_node(cls, number: int) -> int:
-        """The index of a node's first counter."""
-        return cls.FIRST + cls.COUNTERS * number
+@dataclass(frozen=True, slots=True)
+class Comparator:
+    """A body whose arguments 2k and 2k + 1 are two elements of operand k, with one result, a pred."""
 
-    @classmethod
-    def of_reduction(cls, nest: Nest, number: int) -> int:
-        """The index of a reduction's first counter."""
-        return cls.of_node(len(nest.nodes)) + (cls.COUNTERS + cls.SEEN) * number
-
-    @classmethod
-    def seen(cls, nest: Nest, number: int, kind: int) -> int:
-        """The index of the step in which a reduction last read a NaN (kind 0) or infinity (1)."""
-        return cls.of_reduction(nest, number) + cls.COUNTERS + kind
-
-    @classmethod
-    def words(cls, nest: Nest) -> int:
-        """The number of words in a nest's record."""
-        return cls.of_reduction(nest, len(nest.reductions))
+    body: Body

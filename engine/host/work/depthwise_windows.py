@@ -11,10 +11,11 @@ import numpy as np
 from engine.codelets.convolutions.window_filling import RUNS, VECTOR, ColumnRun, FeatureGroup
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
+from engine.host.encoded import Encoded, HostWork
+from engine.host.work.winograd_tiles import Images, Strides, footprints
 from engine.program.buffer import Address
-from engine.program.work.base import Encoded, Footprint, Work
+from engine.program.work.base import Footprint
 from engine.program.work.offsets import Offsets
-from engine.program.work.winograd_tiles import Images, Strides, footprints
 
 Taps = tuple[tuple[int, int], ...]
 WINDOW_BYTES = 24 << 10
@@ -24,7 +25,7 @@ GROUPED_BYTES = 192 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class DepthwiseWork(Work):
+class DepthwiseWork(HostWork):
     """Output o of each image reads inputs o * step + tap - low along rows and columns; inputs outside are zeros.
 
     `taps` are rows and columns of the window, from 0 on, in the order of the sums; the window has one row for each row

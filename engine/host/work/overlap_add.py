@@ -9,13 +9,13 @@ import numpy as np
 
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
-from engine.codelets.products.contract_fields import contract_record, run_of
+from engine.codelets.products.contract_fields import contract_record
+from engine.host.encoded import Encoded, HostWork
 from engine.ir.attributes import WindowDimension
 from engine.ir.shape import Shape
 from engine.machine_code.processor import lanes, multiplies_bf16_pairs
 from engine.program.buffer import Address
-from engine.program.work.base import Encoded, Work
-from engine.program.work.offsets import Offsets
+from engine.program.work.offsets import Offsets, run_of
 
 SPARSE = 2
 """An image is widened if the elements from its first to its last are at most this multiple of its own elements."""
@@ -24,7 +24,7 @@ MOST_WIDENED = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class OverlapAdd(Work):
+class OverlapAdd(HostWork):
     """One image per unit. `positions` are the byte offsets of its input positions, `inputs` those of input features.
 
     The kernel is packed as [input feature, taps, output feature]. `window`, `sources` (input positions) and `field`

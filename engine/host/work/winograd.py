@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,21 +24,24 @@ from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
 from engine.codelets.products.contract_fields import right_operand_record
 from engine.codelets.products.micro_kernel import panel_columns
+from engine.host.encoded import Encoded, HostWork
+from engine.host.work.winograd_tiles import Depth, Images, Strides, footprints, tile_fields
 from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.buffer import Address
-from engine.program.work.base import Encoded, Footprint, Work
+from engine.program.work.base import Footprint
 from engine.program.work.offsets import Offsets
-from engine.program.work.winograd_tiles import Depth, Images, Strides, footprints, tile_fields
 
 
 @dataclass(frozen=True, slots=True)
-class WinogradKernel(Work):
+class WinogradKernel(HostWork):
     """Transforms a kernel, whose elements have the byte offsets `k_b` [tap, input feature].
 
     `columns` is the number of output features, and `stride_b` the bytes between them. `taps` are the
     numbers of the taps by row and column of the window. Tiles have `tile` outputs along each side.
     """
+
+    is_plain: ClassVar[bool] = True
 
     kernel: Address
     transformed: Address
@@ -75,7 +79,7 @@ class WinogradKernel(Work):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WinogradTiles(Work):
+class WinogradTiles(HostWork):
     """Work on transformed tiles of `images` images, each with a `size`, `features`, and a `field` of output positions.
 
     `low` is the padding with zeros before the first row and column; what tiles read after the last ones is zero, too.
@@ -197,7 +201,7 @@ class WinogradGradient(WinogradTiles):
 
 
 @dataclass(frozen=True, slots=True)
-class WinogradSums(Work):
+class WinogradSums(HostWork):
     """Adds the partial sums of `parts`, and transforms them to taps at byte offsets `taps`.
 
     Features are `feature_c` bytes apart. The `depth` slices of taps have equal parts of the features, and are `slice_c`

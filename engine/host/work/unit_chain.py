@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import ClassVar
 
 from engine.codelets.chain import Chain, ChainedCodelet, ForwardedAddress, chain, chain_scratch
 from engine.codelets.language.record import block
+from engine.host.encode import encode
+from engine.host.encoded import Encoded, HostWork
 from engine.program.buffer import Address, Buffer
-from engine.program.work.base import Addressed, Encoded, Footprint, Work, addresses_in
+from engine.program.work.base import Addressed, Footprint, Work, addresses_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +25,10 @@ class ChainedWork(Addressed):
 
 
 @dataclass(frozen=True, slots=True)
-class UnitChain(Work):
+class UnitChain(HostWork):
     """Works run unit by unit. `own` are buffers that only links use, with the bytes of a unit's slice in scratch."""
+
+    reads_itself: ClassVar[bool] = True
 
     links: tuple[ChainedWork, ...]
     own: tuple[tuple[Buffer, int], ...] = ()
@@ -43,7 +48,7 @@ class UnitChain(Work):
 
     def encode(self) -> Encoded:
         """The head of `chain`: its links and slices of scratch; then the parameter blocks of all links."""
-        blocks = [link.work.encode() for link in self.links]
+        blocks = [encode(link.work) for link in self.links]
         starts = [0, *accumulate(len(each.words) for each in blocks)]
         sizes = dict(self.own)
         slices = [sizes[buffer] for buffer in sizes]
