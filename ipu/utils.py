@@ -84,7 +84,7 @@ def reset_ipu_seed(
         ValueError: `device` names no IPU device, or one that is not configured.
         NotImplementedError: `experimental_identical_replicas` for a device of several IPUs.
     """
-    from engine.runtime.generators import seed_rng, seed_rounding  # not at the top: configuring needs no NumPy
+    from engine.ops.generators import seed_rng, seed_rounding  # not at the top: configuring needs no NumPy
 
     ipus = device_named(device).ipus
     if experimental_identical_replicas and ipus > 1:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import ConfigurationError
-from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
+from engine.ops.generators import RNG_STATE, ROUNDING_STATE
 from keras_ext.runs import passes_of_training
 
 GENERATORS, ENGINE, ROUNDINGS, PLACE_IN_DATA = "generators", "engine", "roundings", "place_in_data"

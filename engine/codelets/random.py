@@ -7,7 +7,6 @@ u64[3] (key, counter low, counter high) or u64[2] (key, counter low).
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 from engine.codelets.host.rows import copy_memory, word
@@ -15,9 +14,7 @@ from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.lazy import types
 from engine.codelets.language.memory import I64, intrinsic, load_i64, pointer, store_i64
 from engine.codelets.language.record import Address, Record
-from engine.ir import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
-from engine.machine_code.costs import MOST_UNITS
 from engine.machine_code.llvm import ir
 
 WORD = 0xFFFFFFFF
@@ -26,8 +23,6 @@ PHILOX_MULTIPLIER_0, PHILOX_MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
 PHILOX_KEY_STEP_0, PHILOX_KEY_STEP_1 = 0x9E3779B9, 0xBB67AE85
 THREE_FRY_PARITY = 0x1BD11BDA
 
-UNIT_COUNTERS = 1024
-"""The fewest counters of one unit: computing them takes as long as a barrier."""
 SCRATCH_BYTES = 16
 
 
@@ -208,52 +203,3 @@ def draw_state(parameters: int, lo: int, hi: int, scratch: int) -> None:
     store_i64(target, load_i64(source))
     store_i64(target + 8, fetch_and_add(source + 8, word(parameters, NextState.DISTANCE)))
     store_i64(target + 16, word(source, 2))
-
-
-def encode_philox_bits(bits: Shape, state: Address, target: Address, state_words: int) -> tuple[PhiloxBits, int]:
-    """The parameters and the number of units, for addresses of state and target."""
-    parts = 2 if bits.dtype.itemsize == 8 else 1
-    values = bits.elements * parts
-    counters = -(-values // 4)
-    unit = max(UNIT_COUNTERS, -(-counters // MOST_UNITS))
-    size = bits.dtype.itemsize // parts
-    made = PhiloxBits(state=state, target=target, state_words=state_words, values=values, value_bytes=size, unit=unit)
-    return made, -(-counters // unit)
-
-
-def encode_three_fry_bits(bits: Shape, state: Address, target: Address) -> tuple[ThreeFryBits, int]:
-    """The parameters and the number of units, for addresses of state and target."""
-    dimension = three_fry_dimension(bits)
-    counters = three_fry_counters(bits)
-    extent = bits.dimensions[dimension] if bits.rank else 1
-    unit = max(UNIT_COUNTERS, -(-counters // MOST_UNITS))
-    inner_elements = prod(bits.dimensions[dimension + 1 :])
-    made = ThreeFryBits(
-        state=state,
-        target=target,
-        counters=counters,
-        item_bytes=bits.dtype.itemsize,
-        extent=extent,
-        inner=inner_elements,
-        unit=unit,
-    )
-    return made, -(-counters // unit)
-
-
-def philox_counters(bits: Shape) -> int:
-    """The number of counters that Philox uses for these bits."""
-    return -(-bits.elements * max(4, bits.dtype.itemsize) // 16)
-
-
-def three_fry_dimension(bits: Shape) -> int:
-    """The dimension along which the two words of a counter are adjacent: the first of even size, else the longest."""
-    even = [d for d, size in enumerate(bits.dimensions) if size % 2 == 0]
-    return even[0] if even else max(range(bits.rank), key=lambda d: bits.dimensions[d], default=0)
-
-
-def three_fry_counters(bits: Shape) -> int:
-    """The number of counters that ThreeFry uses for these bits."""
-    if bits.dtype.itemsize == 8 or not bits.rank:
-        return bits.elements
-    size = bits.dimensions[three_fry_dimension(bits)]
-    return bits.elements // size * -(-size // 2) if size else 0

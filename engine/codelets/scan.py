@@ -19,8 +19,6 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 ROWS = 4  # rows that a unit scans side by side, as each result waits for the one before it
 COLUMNS = 64  # columns scanned side by side
 SCRATCH_BYTES = 8 * COLUMNS
-TYPES = tuple(name for name in NUMBA_TYPES if name != "pred")
-OPERATIONS = ("add", "multiply", "minimum", "maximum")
 Pointer = Any  # the result of `pointer`: Numba indexes it like an array
 Number = Any
 
@@ -103,7 +101,7 @@ def _scan_columns(
 
 @cache
 def scan(opcode: str, element_type: str) -> Codelet:
-    """The codelet that combines by one of OPERATIONS elements of one of TYPES."""
+    """The codelet that combines elements by add, multiply, minimum or maximum."""
     name, operation = NUMBA_TYPES[element_type], ARITHMETIC.index(opcode)
 
     def run(parameters: int, lo: int, hi: int, scratch: int) -> None:

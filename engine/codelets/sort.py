@@ -10,16 +10,11 @@ Parameters (int64 words): the header `Sort`, then for each operand `SortOperand`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import prod
-
 from engine.codelets.host.rows import copy_bytes, word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.memory import call4, load_i8, load_i16, load_i32, load_i64, store_i8, store_i16, store_i64
-from engine.codelets.language.record import Address, Part, Record
-from engine.codelets.language.scratch import ScratchSpace, after, space_of
-from engine.ir.shape import FLOATS, SIGNED, Shape
+from engine.codelets.language.record import Address, Record
+from engine.codelets.language.scratch import after
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 LOWEST = -(2**63)
@@ -71,7 +66,7 @@ def _key(parameters: int, address: int, size: int) -> int:
 
 
 @inner
-def _entry_bytes(size: int, length: int) -> int:
+def entry_bytes(size: int, length: int) -> int:
     """Bytes of an entry of a row of `length` elements of `size` bytes: its key and number are packed, or not."""
     return 8 if size <= 4 and length <= NUMBER_MASK else 16
 
@@ -178,7 +173,7 @@ def sort_by_key(parameters: int, lo: int, hi: int, scratch: int) -> None:
     capacity, inner_rows = word(parameters, Sort.CAPACITY), word(parameters, Sort.INNER)
     operand = parameters + 8 * (Sort.WORDS + SortOperand.WORDS * word(parameters, Sort.KEY))
     size = word(operand, SortOperand.BYTES)
-    entry = _entry_bytes(size, length)
+    entry = entry_bytes(size, length)
     # A packed entry is the key made non-negative, with the element's number in its low bits.
     raised, shift, mask = (-(-1 << (8 * size - 1)), NUMBER_BITS, NUMBER_MASK) if entry == 8 else (0, 0, 0)
     counts = scratch + RESERVED_SCRATCH
@@ -257,61 +252,3 @@ def sort_by_comparator(parameters: int, lo: int, hi: int, scratch: int) -> None:
             numbers, spare = spare, numbers
             run *= 2
         _copy_in_order(parameters, unit, numbers, 8, -1)
-
-
-@dataclass(frozen=True, slots=True)
-class SortKey:
-    """The operand whose elements are compared, and how: in the total order of floats, -0 comes before 0."""
-
-    operand: int
-    descending: bool
-    total_order: bool = False
-
-
-def key_words(key: SortKey, element_type: str) -> tuple[int, int, int]:
-    """ZERO, INVERTED and FLIP for a real element type: -NaN < -Inf < ... < Inf < NaN; unsigned integers in order."""
-    lowest = -1 << (8 * Shape(element_type).dtype.itemsize - 1)
-    is_float, inverted = element_type in FLOATS, -1 if key.descending else 0
-    zero = 0 if is_float and not key.total_order else lowest
-    unsigned = not is_float and element_type not in SIGNED
-    return zero, ~lowest if is_float else 0, (lowest if unsigned else 0) ^ inverted
-
-
-def encode_sort(
-    shapes: Sequence[Shape],
-    indices: Sequence[tuple[Address, Address]],
-    dimension: int,
-    limit: int,
-    key: SortKey | None,
-) -> tuple[tuple[Part, ...], int, ScratchSpace]:
-    """Parts of the block, number of units and scratch; `indices` has (source, target) of each operand.
-
-    `key` is for `sort_by_key`; None is for `sort_by_comparator`, whose comparator's address stays 0.
-    """
-    dimensions = shapes[0].dimensions
-    length, inner_rows = dimensions[dimension], prod(dimensions[dimension + 1 :])
-    number = capacity = zero = inverted = flip = 0
-    if key is not None:
-        number, capacity = key.operand, 2 * limit + INSERTED if 4 * limit + INSERTED < length else length
-        zero, inverted, flip = key_words(key, shapes[number].element_type)
-        entries = capacity * _entry_bytes.function(shapes[number].dtype.itemsize, length)
-        areas: tuple[int, ...] = (COUNTS_BYTES, entries, entries)
-    else:
-        areas = (8, 16 * len(shapes), 8 * length, 8 * length)
-    header = Sort(
-        inner=inner_rows,
-        length=length,
-        limit=limit,
-        key=number,
-        zero=zero,
-        inverted=inverted,
-        flip=flip,
-        capacity=capacity,
-        operands=len(shapes),
-    )
-    operands = [
-        SortOperand(source=source, target=target, bytes=shape.dtype.itemsize)
-        for shape, (source, target) in zip(shapes, indices, strict=True)
-    ]
-    units = shapes[0].elements // length if length and limit else 0
-    return (header, operands), units, space_of(*areas)

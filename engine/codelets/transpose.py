@@ -7,13 +7,10 @@ dimension that counts them. Unit: COLUMNS columns of one matrix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
-
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.memory import load_i32, store_i32
-from engine.codelets.language.record import Address, Part, Record
+from engine.codelets.language.record import Address, Record
 from engine.codelets.language.register_transpose import LANES, lanes_transposed
 from engine.codelets.products.pack import fill_progression
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -83,27 +80,3 @@ def transpose(parameters: int, lo: int, hi: int, scratch: int) -> None:
             target += rest % size * word(entry, MatrixDimension.TARGET_STRIDE)
             rest //= size
         _transpose_columns(parameters, source, target, first, min(first + COLUMNS, columns), offsets)
-
-
-def encode_transpose(
-    source: tuple[Address, int],
-    target: tuple[Address, int],
-    rows: int,
-    columns: int,
-    matrices: Sequence[tuple[int, int, int]],
-) -> tuple[tuple[Part, ...], int]:
-    """The parts of the block, and the number of units; source and target are (address, pitch).
-
-    `matrices` has (size, source stride, target stride) of each dimension that counts the matrices.
-    """
-    header = Transpose(
-        source=source[0],
-        target=target[0],
-        rows=rows,
-        columns=columns,
-        source_pitch=source[1],
-        target_pitch=target[1],
-        rank=len(matrices),
-    )
-    units = prod(size for size, _, _ in matrices) * -(-columns // COLUMNS)
-    return (header, MatrixDimension.of_each(matrices)), units

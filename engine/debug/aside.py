@@ -10,11 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from engine.codelets.random import NextState, draw_state
+from engine.ops.generators import WORDS
 from engine.program.program import Buffer, ComputeSet, ExceptionRecord
-from engine.program.work.codelet_work import has_codelet, parameters_of
-
-STATE_WORDS = 3
+from engine.program.work.random import DrawWork
 
 
 class Aside:
@@ -39,7 +37,6 @@ class Aside:
     @staticmethod
     def hidden(compute_set: ComputeSet) -> Iterator[np.ndarray]:
         """The hidden states that a compute set advances, int64 [3] each."""
-        state = parameters_of(compute_set.work, NextState)
-        if state is not None and has_codelet(compute_set.work, draw_state):
-            words = ctypes.c_int64 * STATE_WORDS
-            yield np.ctypeslib.as_array(words.from_address(state.source))
+        if isinstance(compute_set.work, DrawWork):
+            words = ctypes.c_int64 * WORDS
+            yield np.ctypeslib.as_array(words.from_address(compute_set.work.state.address))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from engine.errors import InternalError
-from engine.machine_code.abi import COUNTERS
+from engine.program.control_words import COUNTERS
 from engine.runtime.executor import COMPUTING, Column, RowKind, State
 from engine.runtime.observer import Observer, RunningCall
 

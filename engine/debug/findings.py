@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from engine.codelets.language.vertex import VertexBlock
 from engine.debug.cells import position_of, value_of
 from engine.debug.culprits import Culprit
 from engine.debug.span_elements import NO_TILE, SpanElements
@@ -14,7 +13,7 @@ from engine.debug.uses import Use
 from engine.errors import DebugError
 from engine.program.program import Buffer, ComputeSet
 from engine.program.touches import Ranges
-from engine.program.work.codelet_work import parameters_of
+from engine.program.work.vertex_call import VertexCallWork
 
 OUTSIDE = "a relocation's offset, a stride, or the number of units"
 Holder = Callable[[Use, int], str | None]
@@ -113,7 +112,7 @@ class Findings:
 
     def _correct(self, what: str) -> str:
         """Advice on the mistake: in `what` of the engine, or in the declaration or an index of a user's vertex."""
-        if parameters_of(self._set.work, VertexBlock) is not None:
+        if isinstance(self._set.work, VertexCallWork):
             what = (
                 "an index in the vertex, or its split: a slice has rows of its own, and all of an array that is 'whole'"
             )

@@ -10,31 +10,21 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from engine.codelets.host.queues import (
-    CONTROL_LINE,
-    Queue,
-    Ring,
-    infeed_row,
-    infeed_wait,
-    outfeed_publish,
-    outfeed_row,
-    outfeed_wait,
-    store_word,
-)
-from engine.codelets.language.build import Codelet
+from engine.codelets.host.queues import store_word
 from engine.debug.memory import TileHomes
 from engine.errors import DebugError
 from engine.ir.shape import Shape
 from engine.ir.value_checks import invalid_value
 from engine.ops.queues import failing_element
+from engine.program.control_words import CONTROL_LINE, Ring
 from engine.program.program import Address, ComputeSet, Program, ProgramQueue
-from engine.program.work.codelet_work import has_codelet, parameters_of
 from engine.program.work.host_call import HostCall
+from engine.program.work.queues import InfeedRow, InfeedWait, OutfeedPublish, OutfeedRow, OutfeedWait, QueueWork
 from engine.program.work.value_check import ValueCheckWork
 from engine.runtime.rings import AnyRing, InfeedRing
 
-TAKING, MAKING_SPACE = (infeed_wait, infeed_row), (outfeed_wait, outfeed_row)
-HANDING_OVER = (outfeed_row, outfeed_publish)
+TAKING, MAKING_SPACE = (InfeedWait, InfeedRow), (OutfeedWait, OutfeedRow)
+HANDING_OVER = (OutfeedRow, OutfeedPublish)
 NEVER_READ = 1 << 40
 """The count of rows read, in a ring of one slot that always has space."""
 
@@ -125,12 +115,10 @@ class HostSide:
         block[CONTROL_LINE * Ring.WRITTEN], block[CONTROL_LINE * Ring.READ] = written, read
         self._memory[queue.control].load(block)
 
-    def _used(self, compute_set: ComputeSet, codelets: tuple[Codelet, ...]) -> list[tuple[ProgramQueue, AnyRing]]:
-        """The queue that a compute set works on, in a list, if it runs one of these codelets."""
-        queue = parameters_of(compute_set.work, Queue)
-        if queue is None or not has_codelet(compute_set.work, *codelets):
-            return []
-        return [self._queues[queue.ring.buffer]]
+    def _used(self, compute_set: ComputeSet, kinds: tuple[type[QueueWork], ...]) -> list[tuple[ProgramQueue, AnyRing]]:
+        """The queue that a compute set works on, in a list, if its work is of one of these kinds."""
+        work = compute_set.work
+        return [self._queues[work.ring.buffer]] if isinstance(work, kinds) else []
 
 
 def _note_wait(ring: AnyRing, waits: bool) -> None:

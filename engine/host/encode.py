@@ -5,34 +5,78 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.host.encoded import Encoded, HostWork, encode_codelet
-from engine.host.kernels.calls import encode_call, encode_check
-from engine.host.kernels.loops import encode_loop
-from engine.host.kernels.products import encode_product
-from engine.host.kernels.row_sums import encode_reduced_rows, encode_row_sums
+from engine.errors import InternalError
+from engine.host.encoded import Encoded, HostWork
+from engine.host.kernels.calls import encoded_call, encoded_check, encoded_exception_check, encoded_vertex
+from engine.host.kernels.factors import encoded_cholesky, encoded_factorization, encoded_solve
+from engine.host.kernels.fourier import encoded_fourier
+from engine.host.kernels.indexing import encoded_gather, encoded_scatter, encoded_slice
+from engine.host.kernels.interpolation import encoded_interpolation
+from engine.host.kernels.loops import encoded_loop, encoded_transpose
+from engine.host.kernels.pooling import encoded_select_and_scatter
+from engine.host.kernels.products import encoded_product
+from engine.host.kernels.queues import encoded_leaf_copy, encoded_queue
+from engine.host.kernels.random import encoded_bits, encoded_draw, encoded_next_state
+from engine.host.kernels.row_sums import encoded_reduced_rows, encoded_row_sort, encoded_row_sums
+from engine.host.kernels.sorting import encoded_scan, encoded_sort
 from engine.program.work.base import Work
-from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.contraction import Contraction
+from engine.program.work.copy import TransposeWork
+from engine.program.work.exception_check import ExceptionCheckWork
+from engine.program.work.factors import CholeskyWork, FactorizationWork, SolveWork
+from engine.program.work.fourier import FourierWork
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.host_call import HostCall
+from engine.program.work.indexing import GatherWork, ScatterWork, SliceWork
+from engine.program.work.interpolation import InterpolationWork
+from engine.program.work.queues import LeafCopyWork, QueueWork
+from engine.program.work.random import DrawWork, NextStateWork, RandomBitsWork
 from engine.program.work.reduced_rows import ReducedRowsWork
-from engine.program.work.row_sums import SummedRows
+from engine.program.work.row_sums import RowSort, SummedRows
+from engine.program.work.select_and_scatter import SelectAndScatterWork
+from engine.program.work.sorting import ScanWork, SortWork
 from engine.program.work.value_check import ValueCheckWork
+from engine.program.work.vertex_call import VertexCallWork
 
 ENCODERS: dict[type[Work], Callable[[Any], Encoded]] = {
-    CodeletWork: encode_codelet,
-    Contraction: encode_product,
-    FusedLoop: encode_loop,
-    HostCall: encode_call,
-    ReducedRowsWork: encode_reduced_rows,
-    SummedRows: encode_row_sums,
-    ValueCheckWork: encode_check,
+    CholeskyWork: encoded_cholesky,
+    Contraction: encoded_product,
+    DrawWork: encoded_draw,
+    ExceptionCheckWork: encoded_exception_check,
+    FactorizationWork: encoded_factorization,
+    FourierWork: encoded_fourier,
+    FusedLoop: encoded_loop,
+    GatherWork: encoded_gather,
+    HostCall: encoded_call,
+    InterpolationWork: encoded_interpolation,
+    LeafCopyWork: encoded_leaf_copy,
+    NextStateWork: encoded_next_state,
+    QueueWork: encoded_queue,
+    RandomBitsWork: encoded_bits,
+    ReducedRowsWork: encoded_reduced_rows,
+    RowSort: encoded_row_sort,
+    ScanWork: encoded_scan,
+    ScatterWork: encoded_scatter,
+    SelectAndScatterWork: encoded_select_and_scatter,
+    SliceWork: encoded_slice,
+    SolveWork: encoded_solve,
+    SortWork: encoded_sort,
+    SummedRows: encoded_row_sums,
+    TransposeWork: encoded_transpose,
+    ValueCheckWork: encoded_check,
+    VertexCallWork: encoded_vertex,
 }
 """The encoders of a program's kinds of work; a derived kind has that of its base."""
 
 
 def encode(work: Work) -> Encoded:
-    """The codelet and a parameter block of its own, with zeros for addresses of buffers."""
+    """The codelet and a parameter block of its own, with zeros for addresses of buffers.
+
+    Raises InternalError for a kind that has none, as a convolution before the host has selected its algorithm.
+    """
     if isinstance(work, HostWork):
         return work.encode()
-    return next(ENCODERS[kind] for kind in type(work).__mro__ if kind in ENCODERS)(work)
+    encoder = next((ENCODERS[kind] for kind in type(work).__mro__ if kind in ENCODERS), None)
+    if encoder is None:
+        raise InternalError(f"Expected a kind of work with a codelet. Received: {work.kind}.")
+    return encoder(work)

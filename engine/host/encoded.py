@@ -8,11 +8,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from engine.codelets.language.record import ParameterBlock, block
+from engine.codelets.language.record import ParameterBlock
 from engine.codelets.language.scratch import Range, ScratchSpace
 from engine.program.buffer import Address, Buffer
 from engine.program.work.base import Addressed, Work
-from engine.program.work.codelet_work import CodeletWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +86,3 @@ class HostWork(Work):
     def encode(self) -> Encoded:
         """The codelet and a parameter block of its own, with zeros for addresses of buffers."""
         raise NotImplementedError
-
-
-def encode_codelet(work: Work) -> Encoded:
-    """The block of a CodeletWork's records."""
-    assert isinstance(work, CodeletWork)
-    return Encoded.of(work.codelet, block(work.parameters, work.entries), work.scratch, work.calls)

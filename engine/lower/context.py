@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.codelets.host.queues import CallBlock
 from engine.errors import UnsupportedOperation
 from engine.ir import Computation, Instruction, Module, Shape
 from engine.ir.affine import Affine, loop_index, pull
@@ -16,6 +15,7 @@ from engine.ir.opcodes import AFFINE, SOURCES, TUPLES
 from engine.ir.trip_counts import TripCounts
 from engine.program.building.builder import ProgramBuilder
 from engine.program.building.views import View, through, whole
+from engine.program.control_words import CallBlock
 from engine.program.program import (
     Buffer,
     ComputeSet,

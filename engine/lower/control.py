@@ -20,11 +20,11 @@ from engine.lower.context import DEFERRED, Context, Iteration, Value, lowering
 from engine.lower.known_iterations import per_iteration
 from engine.lower.state import initial_state, leaves, like
 from engine.lower.transposed_weights import iteration_weights
-from engine.machine_code.abi import COUNTERS
 from engine.passes.loops.view import element_read
 from engine.passes.update_order import readers_first
 from engine.program.building.builder import RowBlocks
 from engine.program.building.copies import copy_buffer
+from engine.program.control_words import COUNTERS
 from engine.program.program import Buffer, PerIteration, Region
 from engine.program.work.copy import Purpose
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.codelets.rows.dynamic_slice import Counted, dynamic_slice, encode_dynamic_slice
 from engine.ir import Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
 from engine.lower.known_iterations import per_iteration
-from engine.machine_code.abi import Scratch
 from engine.program.building.copies import copy_buffer
 from engine.program.building.units import SMALL_BYTES
 from engine.program.program import Address, Buffer, Partition, PerIteration, Slot, Span, WorkEstimate
-from engine.program.work.codelet_work import CodeletWork
+from engine.program.work.base import Array
 from engine.program.work.copy import Purpose
+from engine.program.work.indexing import Counted, SliceWork
 
 
 @lowering("dynamic-slice")
@@ -51,25 +50,22 @@ def _emit(
     known = [None if moved else counted(context, start) for start in starts]
     rows = _rows(context, shape, box_shape)
     unit_bytes = rows.grain * rows.inner * shape.dtype.itemsize if rows else 0
-    iteration = Scratch.ITERATION + context.iteration.counter if context.iteration else 0
     if not box_shape.elements:
         return
     scalars = [] if moved else [k or context.buffer(s) for k, s in zip(known, starts, strict=True)]
-    parts, units = encode_dynamic_slice(
-        (shape, Address(array[1], 0, moved)),
-        (box_shape, Address(box[1])),
-        [s if isinstance(s, Counted) else (s.shape, Address(s)) for s in scalars],
-        *(into_array, unit_bytes, iteration),
+    work = SliceWork(
+        Array(Address(array[1], 0, moved), shape),
+        Array(Address(box[1]), box_shape),
+        tuple(s if isinstance(s, Counted) else Array(Address(s), s.shape) for s in scalars),
+        *(into_array, unit_bytes, context.iteration.counter if context.iteration else 0),
     )
     inside = [Span(s) for s in scalars if isinstance(s, Buffer)]
-    slot = Slot(moved, box_shape.bytes) if moved and parts[0].is_one_run else None
+    slot = Slot(moved, box_shape.bytes) if moved and work.is_one_run else None
     spans = [Span(array[1], rows, slot)], [Span(box[1], rows)]
     reads, writes = (spans[1], spans[0]) if into_array else spans
     estimate = WorkEstimate({instruction.opcode: box_shape.elements}, 0, box_shape.element_type)
     small = rows is None and box_shape.bytes < SMALL_BYTES
-    context.emit_for(
-        instruction, CodeletWork.of(dynamic_slice, parts), units, [*reads, *inside], writes, estimate, one_worker=small
-    )
+    context.emit_for(instruction, work, work.unit_count, [*reads, *inside], writes, estimate, one_worker=small)
 
 
 def _moved(context: Context, array: Shape, box: Shape, starts: list[Instruction]) -> PerIteration | None:

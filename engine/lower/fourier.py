@@ -5,26 +5,15 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from engine.codelets.fourier.butterflies import passing
-from engine.codelets.fourier.fourier import HEAD, MIRRORED, NUMBERS, REALS, Factor, Fourier, Side, fourier
-from engine.codelets.fourier.fourier_plans import (
-    COMPLEX,
-    HALF,
-    PLAIN,
-    REAL,
-    FourierPlan,
-    fourier_plan,
-    fourier_table,
-    table_places,
-)
-from engine.codelets.language.scratch import space_of
 from engine.ir import Instruction, Shape
-from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
-from engine.machine_code.costs import MOST_UNITS
+from engine.program.fourier_plan import COMPLEX, HALF, REAL, fourier_plan, fourier_table
 from engine.program.program import Address, Buffer, WorkEstimate
-from engine.program.work.codelet_work import CodeletWork
+from engine.program.work.base import Array
+from engine.program.work.fourier import FourierWork, width_of
 
+LANES = 8
+"""Lines transformed together, of f32, which the host fits to its vectors."""
 SMALL = 1 << 13
 """Elements below which one worker transforms all lines."""
 KINDS = {"FFT": (COMPLEX, COMPLEX), "IFFT": (COMPLEX, COMPLEX), "RFFT": (REAL, HALF), "IRFFT": (HALF, REAL)}
@@ -73,59 +62,16 @@ def _emit(
     """Emits one dimension of the transform."""
     element_type = "c64" if source.shape.element_type in ("c64", "f32") else "c128"
     before, after = prod(source.shape.dimensions[:dimension]), prod(source.shape.dimensions[dimension + 1 :])
-    rows, inner = (1, before) if after == 1 else (before, after)
-    plan = fourier_plan(length, ends, element_type, inner)
-    groups_of_row = -(-inner // plan.lanes.width)
-    groups = rows * groups_of_row
-    groups_in_unit = -(-groups // MOST_UNITS)
+    plan = fourier_plan(length, ends, element_type)
     table = context.constant(fourier_table(plan), f"{instruction.name}.roots.{length}")
-    chirp, kernel, half, scale = table_places(plan)
-    parameters = Fourier(
-        source=_side(source, dimension, ends[0], after == 1, plan),
-        target=_side(target, dimension, ends[1], after == 1, plan),
-        table=Address(table),
-        length=plan.length,
-        transformed=plan.transformed,
-        packing=plan.packing,
-        inverse=int(instruction["fft_type"] in ("IFFT", "IRFFT")),
-        chirp=chirp,
-        kernel=kernel,
-        half=half,
-        scale=scale,
-        inner=inner,
-        groups_of_row=groups_of_row,
-        groups=groups,
-        groups_in_unit=groups_in_unit,
-        passes=len(plan.radices),
+    work = FourierWork(
+        Array(Address(source.buffer), source.shape),
+        Array(Address(target.buffer), target.shape),
+        Address(table),
+        *(dimension, ends, instruction["fft_type"] in ("IFFT", "IRFFT"), plan),
+        width_of(plan, before if after == 1 else after, LANES),
     )
-    factors = tuple(Factor(radix=radix) for radix in plan.radices)
-    words = (Fourier.WORDS + Factor.WORDS * number + Factor.CODELET for number in range(len(factors)))
-    calls = tuple((at, passing(radix, plan.lanes)) for at, radix in zip(words, plan.radices, strict=True))
-    scratch = space_of(*HEAD, plan.line_bytes, plan.line_bytes)
-    codelet = fourier(element_type, plan.lanes)
-    work = CodeletWork(codelet, parameters, factors, scratch=scratch, calls=calls)
     estimate = WorkEstimate({"fft": target.shape.elements * len(plan.radices)}, 0, element_type)
-    units, few = -(-groups // groups_in_unit), before * after * length < SMALL
+    units, few = work.unit_count, before * after * length < SMALL
     spans = [source.buffer, table], [target.buffer]
     context.emit_for(instruction, work, units, *spans, estimate, suffix=f".{dimension}", one_worker=few or units == 1)
-
-
-def _side(array: ShapedBuffer, dimension: int, kind: int, is_last: bool, plan: FourierPlan) -> Side:
-    """Layout of the lines along a dimension, for the codelet; pairs of real numbers are viewed as complex ones."""
-    shape, item = array.shape, array.shape.dtype.itemsize
-    count = shape.dimensions[dimension]
-    element = row_major_strides(shape)[dimension] * item
-    line = count * element
-    stored = MIRRORED if kind == HALF else REALS if kind == REAL else NUMBERS
-    if plan.packing != PLAIN:
-        stored = NUMBERS
-        if kind == REAL:
-            count, element = count // 2, 2 * element
-    return Side(
-        array=Address(array.buffer),
-        outer=0 if is_last else line,
-        lane=line if is_last else item,
-        element=element,
-        kind=stored,
-        count=count,
-    )

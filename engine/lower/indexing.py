@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from engine.codelets.language.record import Part
-from engine.codelets.rows.gather import encode_gather, gather
-from engine.codelets.rows.gather_rows import gather_rows, gathers_rows
-from engine.codelets.rows.scatter import Scatter, encode_scatter, scatter
-from engine.codelets.rows.scatter_rows import scatter_rows, scatters_rows
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
-from engine.lower.general_scatter import combiner_for, combining
+from engine.lower.general_scatter import combiner_for
 from engine.ops.apply import single_operation
 from engine.program.building.copies import copy_buffer
 from engine.program.building.units import SMALL_BYTES
 from engine.program.passes.row_sums import RowScatter
 from engine.program.program import Address, Span, WorkEstimate
-from engine.program.work.codelet_work import CodeletWork
+from engine.program.work.base import Array
 from engine.program.work.copy import Purpose
+from engine.program.work.indexing import GatherWork, ScatterWork
 
 
 @lowering("gather")
@@ -25,18 +21,18 @@ def lower_gather(context: Context, instruction: Instruction) -> Value:
     operand, indices = instruction.operands
     result = context.result_buffer(instruction)
     source, positions = context.buffer(operand), context.buffer(indices)
-    parts, units = encode_gather(
-        (operand.array_shape, Address(source)),
-        (indices.array_shape, Address(positions)),
-        (instruction.array_shape, Address(result)),
+    shape = instruction.array_shape
+    work = GatherWork(
+        Array(Address(source), operand.array_shape),
+        Array(Address(positions), indices.array_shape),
+        Array(Address(result), shape),
         instruction["gather_dimension_numbers"],
         instruction["gather_slice_sizes"],
     )
-    shape, work = instruction.array_shape, CodeletWork.of(gather_rows if gathers_rows(parts) else gather, parts)
     lookups = _lookups(indices.array_shape, instruction["gather_dimension_numbers"].index_vector_dim)
     estimate = WorkEstimate({"gather": shape.elements}, element_type=shape.element_type, lookups=lookups)
     small = result.shape.bytes < SMALL_BYTES
-    context.emit_for(instruction, work, units, [source, positions], [result], estimate, one_worker=small)
+    context.emit_for(instruction, work, work.unit_count, [source, positions], [result], estimate, one_worker=small)
     return result
 
 
@@ -50,21 +46,22 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
     for old, result in list(zip(olds, results, strict=True))[1:]:
         copy_buffer(context, f"{result.name}.copy", old, result, instruction.op_name, Purpose.OPERAND)
     first = operands[0].array_shape
-    pairs = [Address(b) for pair in zip(results, news, strict=True) for b in pair]
-    parts, units = encode_scatter(
-        (first, Address(olds[0])),
-        (indices.array_shape, Address(index_buffers[0])),
-        (updates[0].array_shape, Address(news[0])),
+    pairs = tuple(Address(b) for pair in zip(results, news, strict=True) for b in pair)
+    work = ScatterWork(
+        Array(Address(olds[0]), first),
+        Array(Address(index_buffers[0]), indices.array_shape),
+        Array(Address(news[0]), updates[0].array_shape),
         Address(results[0]),
         instruction["scatter_dimension_numbers"],
+        combiner_for(instruction, instruction.called[0], tuple(o.array_shape.element_type for o in operands)),
         others=pairs if count > 1 else (),
     )
-    if not units:
+    if not first.elements:
         return results[0] if count == 1 else tuple(results)
     compute_set = RowScatter(
         instruction.name,
-        _scatter_work(instruction, parts, tuple(o.array_shape.element_type for o in operands)),
-        units,
+        work,
+        work.unit_count,
         [Span(b) for b in (olds[0], *results[1:], *index_buffers, *news)],
         [Span(b) for b in results],
         WorkEstimate(
@@ -79,17 +76,6 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
     )
     context.emit(compute_set)
     return results[0] if count == 1 else tuple(results)
-
-
-def _scatter_work(instruction: Instruction, parts: tuple[Part, ...], element_types: tuple[str, ...]) -> CodeletWork:
-    """Work of a scatter: the codelet for rows where the body is one of its opcodes, else the general one with a
-    compiled combiner.
-    """
-    body = instruction.called[0]
-    opcode = combining(body)
-    if opcode is not None and len(element_types) == 1 and scatters_rows(parts, element_types[0], opcode):
-        return CodeletWork.of(scatter_rows(opcode), parts)
-    return CodeletWork.of(scatter, parts, calls=((Scatter.COMBINER, combiner_for(instruction, body, element_types)),))
 
 
 def _lookups(indices: Shape, index_vector_dim: int) -> int:

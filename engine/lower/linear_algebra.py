@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.codelets.factors.cholesky import Cholesky, cholesky
-from engine.codelets.factors.triangular_solve import (
-    encode_triangular_solve,
-    triangular_solve,
-    triangular_solve_scratch_bytes,
-)
 from engine.ir import Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.conversions import in_type, in_type_of
 from engine.program.building.nests import accumulated_in
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
-from engine.program.work.codelet_work import CodeletWork
+from engine.program.work.factors import CholeskyWork, SolveWork
 
+SIDES, UNIT_SIDES = 8, {"f32": 16, "f64": 8, "c64": 32, "c128": 32}
+"""Right-hand sides that are solved together, and those of one unit, which the host fits to its vectors."""
 SMALL, SMALL_SOLVE = 1 << 15, 1 << 18
 """Multiply-adds of factors, and of solves (idle lanes included), below which one worker runs all units."""
 
@@ -31,10 +27,10 @@ def lower_cholesky(context: Context, instruction: Instruction) -> Value:
     if not shape.elements:
         return result
     size, matrices = shape.dimensions[-1], prod(shape.dimensions[:-2])
-    parameters = Cholesky(source=Address(source), target=Address(wide), size=size, lower=instruction["lower"])
+    work = CholeskyWork(Address(source), Address(wide), size, instruction["lower"], kind)
     by_matrix = Partition(size * size, matrices, 1)
     work_estimate = matrices * size**3 // 3
-    work, spans = CodeletWork(cholesky(kind), parameters), ([Span(source, by_matrix)], [Span(wide, by_matrix)])
+    spans = [Span(source, by_matrix)], [Span(wide, by_matrix)]
     estimate = WorkEstimate({"cholesky": work_estimate}, 0, kind)
     context.emit_for(instruction, work, matrices, *spans, estimate, one_worker=work_estimate < SMALL)
     in_type_of(context, instruction, result, wide)
@@ -53,20 +49,17 @@ def lower_triangular_solve(context: Context, instruction: Instruction) -> Value:
     names = ("left_side", "lower", "unit_diagonal", "transpose_a")
     if not size or not shape.elements:
         return result
-    parameters = encode_triangular_solve(
-        (Address(a), Address(b), Address(wide)),
-        kind,
-        size=size,
-        right_sides=right_sides,
+    block = UNIT_SIDES[kind]
+    if kind in ("f32", "f64"):  # by halves of units where few sides are left
+        block = min(block, -(-right_sides // SIDES) * SIDES)
+    work = SolveWork(
+        *(Address(a), Address(b), Address(wide), kind, matrices, size, right_sides),
         **{name: instruction[name] for name in names},
+        block=block,
     )
-    work_estimate = matrices * right_sides * size**2 // 2
-    codelet = triangular_solve(kind)
-    scratch_bytes = triangular_solve_scratch_bytes(size, parameters.block, kind)
-    work = CodeletWork(codelet, parameters, scratch=scratch_bytes)
-    estimate, units = WorkEstimate({"triangular-solve": work_estimate}, 0, kind), matrices * parameters.blocks
-    one_worker = units * parameters.block * size**2 // 2 < SMALL_SOLVE
-    context.emit_for(instruction, work, units, [a, b], [wide], estimate, one_worker=one_worker)
+    estimate = WorkEstimate({"triangular-solve": matrices * right_sides * size**2 // 2}, 0, kind)
+    small = work.multiply_adds < SMALL_SOLVE
+    context.emit_for(instruction, work, work.unit_count, [a, b], [wide], estimate, one_worker=small)
     in_type_of(context, instruction, result, wide)
     return result
 

@@ -7,21 +7,6 @@ token only orders the instructions, which are lowered in its order.
 
 from __future__ import annotations
 
-from engine.codelets.host.queues import (
-    CONTROL_LINE,
-    Leaf,
-    LeafCopy,
-    Queue,
-    Ring,
-    infeed_copy,
-    infeed_row,
-    infeed_wait,
-    outfeed_copy,
-    outfeed_publish,
-    outfeed_row,
-    outfeed_wait,
-)
-from engine.codelets.language.build import Codelet
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Shape
 from engine.ir.device_operations import (
@@ -42,8 +27,20 @@ from engine.lower.host_calls import lower_host_function
 from engine.lower.interpolation import lower_interpolation
 from engine.lower.value_checks import lower_value_check
 from engine.lower.vertices import lower_vertex
+from engine.program.control_words import CONTROL_LINE, Ring
 from engine.program.program import Address, Buffer, Partition, ProgramQueue, Span, WorkEstimate
-from engine.program.work.codelet_work import CodeletWork
+from engine.program.work.queues import (
+    InfeedCopy,
+    InfeedRow,
+    InfeedWait,
+    LeafCopyWork,
+    OutfeedCopy,
+    OutfeedPublish,
+    OutfeedRow,
+    OutfeedWait,
+    QueueLeaf,
+    QueueWork,
+)
 
 SMALL_ROW = 16384
 """Bytes of a row up to which one worker copies faster than several synchronise."""
@@ -116,33 +113,33 @@ def _placed(queue: ProgramQueue, arrays: list[Buffer]) -> Placed:
 def _infeed(context: Context, instruction: Instruction, queue: ProgramQueue, placed: Placed) -> None:
     slots, arrays = [Span(s) for s, _ in placed], [Span(a) for _, a in placed]
     if _bytes(placed) <= SMALL_ROW:
-        _emit(context, instruction, "infeed", infeed_row, queue, None, placed, slots, [*slots, *arrays])
+        _emit(context, instruction, "infeed", InfeedRow, queue, None, placed, slots, [*slots, *arrays])
         context.mark("leave", 0)
         return
     slot = context.new_buffer(f"{instruction.name}.slot", Shape("s64"))
     # The wait returns the slots of the row before to the host: no worker may still copy from them.
-    _emit(context, instruction, "infeed.wait", infeed_wait, queue, slot, [], [], [*slots, Span(slot)])
+    _emit(context, instruction, "infeed.wait", InfeedWait, queue, slot, [], [], [*slots, Span(slot)])
     context.mark("leave", 0)
     for ring, array in placed:
         units, unit_bytes, partition = _units(array.shape)
         reads, writes = [Span(ring, partition), Span(slot)], [Span(array, partition)]
-        _copy(context, instruction, infeed_copy, (ring, array, slot), units, unit_bytes, reads, writes)
+        _copy(context, instruction, InfeedCopy, (ring, array, slot), units, unit_bytes, reads, writes)
 
 
 def _outfeed(context: Context, instruction: Instruction, queue: ProgramQueue, placed: Placed) -> None:
     slots, arrays = [Span(s) for s, _ in placed], [Span(a) for _, a in placed]
     if _bytes(placed) <= SMALL_ROW:
-        _emit(context, instruction, "outfeed", outfeed_row, queue, None, placed, arrays, slots)
+        _emit(context, instruction, "outfeed", OutfeedRow, queue, None, placed, arrays, slots)
         context.mark("leave", 0)
         return
     slot = context.new_buffer(f"{instruction.name}.slot", Shape("s64"))
-    _emit(context, instruction, "outfeed.wait", outfeed_wait, queue, slot, [], [], [*slots, Span(slot)])
+    _emit(context, instruction, "outfeed.wait", OutfeedWait, queue, slot, [], [], [*slots, Span(slot)])
     context.mark("leave", 0)
     for ring, array in placed:
         units, unit_bytes, partition = _units(array.shape)
         reads, writes = [Span(array, partition), Span(slot)], [Span(ring, partition)]
-        _copy(context, instruction, outfeed_copy, (ring, array, slot), units, unit_bytes, reads, writes)
-    _emit(context, instruction, "outfeed.publish", outfeed_publish, queue, None, [], slots, [])
+        _copy(context, instruction, OutfeedCopy, (ring, array, slot), units, unit_bytes, reads, writes)
+    _emit(context, instruction, "outfeed.publish", OutfeedPublish, queue, None, [], slots, [])
 
 
 def _bytes(placed: Placed) -> int:
@@ -164,7 +161,7 @@ def _emit(
     context: Context,
     instruction: Instruction,
     name: str,
-    codelet: Codelet,
+    kind: type[QueueWork],
     queue: ProgramQueue,
     slot: Buffer | None,
     placed: Placed,
@@ -172,23 +169,20 @@ def _emit(
     writes: list[Span],
 ) -> None:
     """Emits a compute set on one worker: a wait, a publication, or copies of the `placed` leaves."""
-    parameters = Queue(
-        call=Address(context.call_block()),
-        ring=Address(queue.control),
-        slot=0 if slot is None else Address(slot),
-        count=len(placed),
+    leaves = (QueueLeaf(Address(ring), Address(array), ring.shape.bytes) for ring, array in placed)
+    work = kind(
+        Address(context.call_block()), Address(queue.control), None if slot is None else Address(slot), tuple(leaves)
     )
-    leaves = [Leaf(ring=Address(ring), arena=Address(array), bytes=ring.shape.bytes) for ring, array in placed]
     control = Span(queue.control)
-    work, spans = CodeletWork(codelet, parameters, tuple(leaves)), ([control, *reads], [control, *writes])
     estimate = WorkEstimate({"copy": sum(ring.shape.elements for ring, _ in placed)})
+    spans = [control, *reads], [control, *writes]
     context.emit_for(instruction, work, 1, *spans, estimate, suffix=f".{name}", one_worker=True)
 
 
 def _copy(
     context: Context,
     instruction: Instruction,
-    codelet: Codelet,
+    kind: type[LeafCopyWork],
     positions: tuple[Buffer, Buffer, Buffer],
     units: int,
     unit_bytes: int,
@@ -197,7 +191,6 @@ def _copy(
 ) -> None:
     """Emits the copy of a leaf by all workers; `positions` are its slots, its array and the slot's number."""
     ring, array, slot = positions
-    addresses = {"ring": Address(ring), "arena": Address(array), "slot": Address(slot)}
-    parameters = LeafCopy(**addresses, bytes=ring.shape.bytes, unit=unit_bytes)
-    work, estimate = CodeletWork(codelet, parameters), WorkEstimate({"copy": ring.shape.elements})
+    work = kind(QueueLeaf(Address(ring), Address(array), ring.shape.bytes), Address(slot), unit_bytes)
+    estimate = WorkEstimate({"copy": ring.shape.elements})
     context.emit_for(instruction, work, units, reads, writes, estimate, suffix=f".{ring.name}")

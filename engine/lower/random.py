@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from engine.codelets.random import (
-    SCRATCH_BYTES,
-    NextState,
-    draw_state,
-    encode_philox_bits,
-    encode_three_fry_bits,
-    next_state,
-    philox_bits,
-    philox_counters,
-    three_fry_bits,
-    three_fry_counters,
-)
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.ops.distributions import bits_of, distribution
+from engine.ops.generators import RNG_STATE, ROUNDING_STATE, WORDS, GeneratorState
 from engine.ops.random import PHILOX, check_algorithm
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
-from engine.program.work.codelet_work import CodeletWork
-from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
+from engine.program.work.base import Array
+from engine.program.work.random import DrawWork, NextStateWork, RandomBitsWork, philox_counters
 
 
 @lowering("rng-bit-generator")
@@ -30,12 +19,10 @@ def lower_rng_bit_generator(context: Context, instruction: Instruction) -> Value
     (operand,) = instruction.operands
     state = context.buffer(operand)
     following, bits = (context.new_buffer(f"{instruction.name}.{k}", s) for k, s in enumerate(instruction.tuple_shapes))
-    uses_philox = instruction["rng_algorithm"] in PHILOX
-    emit = _emit_philox if uses_philox else _emit_three_fry
-    emit(context, instruction, state, bits)
+    counters = _emit_bits(context, instruction, state, bits, instruction["rng_algorithm"] in PHILOX)
     if _next_state_is_read(context, instruction):
-        counters = philox_counters(bits.shape) if uses_philox else three_fry_counters(bits.shape)
-        _emit_next_state(context, instruction, state, following, counters)
+        work = NextStateWork(Array(Address(state), state.shape), Address(following), counters)
+        context.emit_for(instruction, work, 1, [state], [following], suffix=".next", one_worker=True)
     return following, bits
 
 
@@ -46,10 +33,10 @@ def lower_rng(context: Context, instruction: Instruction) -> Value:
     shape = instruction.array_shape
     drawn = Instruction(f"{instruction.name}.bits", "parameter", bits_of(instruction))
     bits = context.new_buffer(drawn.name, drawn.array_shape)
-    state = context.new_buffer(f"{instruction.name}.state", RNG_STATE.shape)
+    state = context.new_buffer(f"{instruction.name}.state", Shape("u64", (WORDS,)))
     if shape.elements:
-        _emit_draw(context, instruction, state, philox_counters(bits.shape), RNG_STATE.address)
-        _emit_philox(context, instruction, state, bits)
+        _emit_draw(context, instruction, state, philox_counters(bits.shape), RNG_STATE)
+        _emit_bits(context, instruction, state, bits, True)
     context.values[drawn] = bits
     operands = (drawn, *instruction.operands)
     loops = tuple(size for size in shape.dimensions if size != 1)
@@ -64,7 +51,7 @@ def lower_rng(context: Context, instruction: Instruction) -> Value:
 def lower_rng_get_and_update_state(context: Context, instruction: Instruction) -> Value:
     """A copy of the rounding state, which the same compute set advances."""
     state = context.result_buffer(instruction)
-    _emit_draw(context, instruction, state, instruction["delta"], ROUNDING_STATE.address)
+    _emit_draw(context, instruction, state, instruction["delta"], ROUNDING_STATE)
     return state
 
 
@@ -74,37 +61,20 @@ def _next_state_is_read(context: Context, instruction: Instruction) -> bool:
     return instruction in roots or any(u.opcode != "get-tuple-element" or u["tuple_index"] == 0 for u in users)
 
 
-def _emit_philox(context: Context, instruction: Instruction, state: Buffer, bits: Buffer) -> None:
-    parameters, units = encode_philox_bits(bits.shape, Address(state), Address(bits), state.shape.elements)
-    # A counter yields four words: elements of up to 32 bits, or the two halves of two 64-bit elements.
-    elements = parameters.unit * (2 if bits.shape.dtype.itemsize == 8 else 4)
-    work = CodeletWork(philox_bits, parameters, scratch=SCRATCH_BYTES)
-    written = Span(bits, Partition(1, bits.shape.elements, elements))
-    context.emit_for(instruction, work, units, [state], [written], _work_estimate(bits.shape), suffix=".bits")
+def _emit_bits(context: Context, instruction: Instruction, state: Buffer, bits: Buffer, is_philox: bool) -> int:
+    """Emits random bits, and returns the number of counters that they use."""
+    work = RandomBitsWork(Array(Address(state), state.shape), Array(Address(bits), bits.shape), is_philox)
+    # A counter of Philox yields four words: elements of up to 32 bits, or the two halves of two 64-bit elements.
+    elements = work.unit_counters * (2 if bits.shape.dtype.itemsize == 8 else 4)
+    written = Span(bits, Partition(1, bits.shape.elements, elements) if is_philox else None)
+    estimate = WorkEstimate({"rng-bit-generator": bits.shape.elements}, 0, bits.shape.element_type)
+    context.emit_for(instruction, work, work.unit_count, [state], [written], estimate, suffix=".bits")
+    return work.counters
 
 
-def _emit_three_fry(context: Context, instruction: Instruction, state: Buffer, bits: Buffer) -> None:
-    parameters, units = encode_three_fry_bits(bits.shape, Address(state), Address(bits))
-    work = CodeletWork(three_fry_bits, parameters)
-    context.emit_for(instruction, work, units, [state], [bits], _work_estimate(bits.shape), suffix=".bits")
-
-
-def _work_estimate(bits: Shape) -> WorkEstimate:
-    return WorkEstimate({"rng-bit-generator": bits.elements}, 0, bits.element_type)
-
-
-def _emit_next_state(
-    context: Context, instruction: Instruction, state: Buffer, following: Buffer, counters: int
+def _emit_draw(
+    context: Context, instruction: Instruction, target: Buffer, counters: int, state: GeneratorState
 ) -> None:
-    parameters = NextState(
-        source=Address(state), target=Address(following), state_words=state.shape.elements, distance=counters
-    )
-    work = CodeletWork(next_state, parameters)
-    context.emit_for(instruction, work, 1, [state], [following], suffix=".next", one_worker=True)
-
-
-def _emit_draw(context: Context, instruction: Instruction, state: Buffer, counters: int, address: int) -> None:
     # Only the first worker ever touches a hidden state, in the program's order: it needs no span.
-    words = state.shape.elements
-    parameters = NextState(source=address, target=Address(state), state_words=words, distance=counters)
-    context.emit_for(instruction, CodeletWork(draw_state, parameters), 1, [], [state], suffix=".draw", one_worker=True)
+    work = DrawWork(state, Address(target), counters)
+    context.emit_for(instruction, work, 1, [], [target], suffix=".draw", one_worker=True)

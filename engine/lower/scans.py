@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.codelets.scan import OPERATIONS, ROWS, SCRATCH_BYTES, TYPES, Scan, scan
 from engine.ir import Instruction, WindowDimension
 from engine.ir.opcodes import neutral_element
+from engine.ir.shape import INTEGERS
 from engine.lower.context import Context
 from engine.lower.conversions import in_type, in_type_of
 from engine.ops.apply import single_operation
 from engine.passes.splats import splat_value
 from engine.program.building.nests import accumulated_in
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
-from engine.program.work.codelet_work import CodeletWork
+from engine.program.work.sorting import SCANNED_ROWS, ScanWork
 
+OPERATIONS = ("add", "multiply", "minimum", "maximum")
+TYPES = INTEGERS | {"f32", "f64"}
 SMALL_ELEMENTS = 1 << 12
 """Elements below which one worker scans all rows."""
 LINE_ELEMENTS = 64
@@ -64,7 +66,7 @@ def lower_scan(context: Context, instruction: Instruction, dimension: int) -> Bu
     before, width = prod(shape.dimensions[:dimension]), prod(shape.dimensions[dimension + 1 :])
     length, results = operand.array_shape.dimensions[dimension], shape.dimensions[dimension]
     columns = width if before > 1 else max(LINE_ELEMENTS, -(-width // LINE_ELEMENTS // 16) * LINE_ELEMENTS)
-    parameters = Scan(
+    work = ScanWork(
         source=Address(source),
         initial=Address(start),
         target=Address(wide),
@@ -72,15 +74,15 @@ def lower_scan(context: Context, instruction: Instruction, dimension: int) -> Bu
         length=length,
         results=results,
         inner=width,
-        backward=int(instruction["window"][dimension].padding_high > 0),
+        backward=instruction["window"][dimension].padding_high > 0,
         columns=columns,
+        opcode=opcode,
+        element_type=kind,
     )
-    units = -(-before // ROWS) if width == 1 else before * -(-width // columns)
-    work = CodeletWork(scan(opcode, kind), parameters, scratch=SCRATCH_BYTES)
     estimate = WorkEstimate({"reduce-window": shape.elements}, 0, kind)
     spans = [_span(b, n, before, width, columns) for b, n in ((source, length), (wide, results))]
     few = shape.elements < SMALL_ELEMENTS
-    context.emit_for(instruction, work, units, [spans[0], Span(start)], [spans[1]], estimate, one_worker=few)
+    context.emit_for(instruction, work, work.unit_count, [spans[0], Span(start)], [spans[1]], estimate, one_worker=few)
     in_type_of(context, instruction, result, wide)
     return result
 
@@ -88,5 +90,5 @@ def lower_scan(context: Context, instruction: Instruction, dimension: int) -> Bu
 def _span(buffer: Buffer, length: int, before: int, width: int, columns: int) -> Span:
     """The rows of each unit, or its columns."""
     if width == 1:
-        return Span(buffer, Partition(length, before, ROWS))
+        return Span(buffer, Partition(length, before, SCANNED_ROWS))
     return Span(buffer, Partition(length * width, before, 1) if before > 1 else Partition(1, width, columns))

@@ -2,32 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from engine.codelets.language.record import Part
-from engine.codelets.language.scratch import ScratchSpace
-from engine.codelets.pooling.general_select_and_scatter import (
-    SCRATCH_BYTES as GENERAL_SCRATCH_BYTES,
-)
-from engine.codelets.pooling.general_select_and_scatter import (
-    GeneralSelectAndScatter,
-    encode_general_select_and_scatter,
-    general_select_and_scatter,
-)
-from engine.codelets.pooling.overlapping_pool_gradient import (
-    encode_overlapping_pools,
-    gathers_pools,
-    overlapping_pool_gradient,
-)
-from engine.codelets.pooling.pool_gradient import SCRATCH_BYTES as POOL_SCRATCH_BYTES
-from engine.codelets.pooling.pool_gradient import encode_pool_gradient, is_pooling, pool_gradient
-from engine.codelets.pooling.select_and_scatter import (
-    DIRECTIONS,
-    NUMBA_TYPES,
-    SCRATCH,
-    encode_select_and_scatter,
-    select_and_scatter,
-)
 from engine.ir import Computation, Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.conversions import in_type, in_type_of
@@ -37,7 +11,8 @@ from engine.program.building.nests import accumulated_in
 from engine.program.building.units import SMALL_BYTES
 from engine.program.nest import Comparator
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
-from engine.program.work.codelet_work import CodeletWork
+from engine.program.work.base import Array
+from engine.program.work.select_and_scatter import DIRECTIONS, Scattering, SelectAndScatterWork, scattering_of
 
 
 @lowering("select-and-scatter")
@@ -51,85 +26,43 @@ def lower_select_and_scatter(context: Context, instruction: Instruction) -> Valu
     wide = accumulated_in(instruction.array_shape.element_type)
     dilated = any(w.base_dilation != 1 for w in instruction["window"])
     result = context.result_buffer(instruction)
-    if direction is None or direction not in DIRECTIONS or not adds or wide not in NUMBA_TYPES or dilated:
+    if direction is None or direction not in DIRECTIONS or not adds or wide not in ("f32", "f64") or dilated:
         _emit_general(context, instruction, result)
         return result
-    target = result
-    if wide == "f32" and _is_written_once(instruction):
-        _emit_comparing(context, instruction, result, direction)
-        return result
-    if wide != instruction.array_shape.element_type:
+    target, window = result, instruction["window"]
+    scattering = scattering_of(instruction.operands[1].array_shape.with_type(wide), window)
+    if wide != instruction.array_shape.element_type and scattering is Scattering.SCATTERED:
         target = context.new_buffer(f"{instruction.name}.{wide}", instruction.array_shape.with_type(wide))
-    _emit_comparing(context, instruction, target, direction)
-    in_type_of(context, instruction, result, target)
+    pairs = zip(instruction.operands, (target.shape.element_type, wide, wide), strict=True)
+    operand, source, initial = (
+        Array(Address(in_type(context, o, each)), o.array_shape.with_type(each)) for o, each in pairs
+    )
+    work = SelectAndScatterWork(operand, source, initial.address, Address(target), window, direction)
+    _emit(context, instruction, work)
+    if target is not result:
+        in_type_of(context, instruction, result, target)
     return result
-
-
-def _is_written_once(instruction: Instruction) -> bool:
-    """Whether a codelet writes each element once, so that sums in f32 need no array of their own."""
-    window = instruction["window"]
-    return is_pooling(window) or gathers_pools(instruction.operands[1].array_shape, window)
-
-
-def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, direction: str) -> None:
-    """Emits the case in which the select body compares its two parameters and the scatter body adds."""
-    kind = target.shape.element_type
-    wide = accumulated_in(kind)
-    types = kind, wide, wide
-    buffers = [in_type(context, o, each) for o, each in zip(instruction.operands, types, strict=True)]
-    shape, source_shape = instruction.array_shape.with_type(kind), instruction.operands[1].array_shape.with_type(wide)
-    operand, source, init = (Address(b) for b in buffers)
-    arguments = (shape, operand), (source_shape, source), init, Address(target), instruction["window"]
-    window = instruction["window"]
-    parts: tuple[Part, ...]
-    scratch: int | ScratchSpace
-    if wide == "f32" and is_pooling(window):
-        parts, units = encode_pool_gradient(*arguments)
-        codelet, scratch = pool_gradient(direction, kind), POOL_SCRATCH_BYTES
-    elif wide == "f32" and gathers_pools(source_shape, window):
-        parameters, units, scratch = encode_overlapping_pools(*arguments)
-        parts, columns = (parameters,), parameters.wide
-        codelet = overlapping_pool_gradient(direction, kind, columns.positions, columns.stride)
-    else:
-        parts, units = encode_select_and_scatter(*arguments)
-        codelet, scratch = select_and_scatter(direction, wide), SCRATCH
-    spans, written = [Span(b) for b in buffers], Span(target)
-    if units > 1 and units == shape.dimensions[0]:
-        whole_rows = Partition(shape.elements // units, units, 1)
-        spans[0], written = Span(buffers[0], whole_rows), Span(target, whole_rows)
-        spans[1] = Span(buffers[1], Partition(source_shape.elements // units, units, 1))
-    _emit(context, instruction, CodeletWork.of(codelet, parts, scratch=scratch), units, spans, written)
-
-
-def _emit(
-    context: Context,
-    instruction: Instruction,
-    work: CodeletWork,
-    units: int,
-    reads: Sequence[Span | Buffer],
-    written: Span | Buffer,
-) -> None:
-    shape = instruction.operands[0].array_shape
-    kind = (written.buffer if isinstance(written, Span) else written).shape.element_type
-    estimate = WorkEstimate({"select-and-scatter": shape.elements}, 0, kind)
-    small = shape.with_type(kind).bytes < SMALL_BYTES
-    context.emit_for(instruction, work, units, reads, [written], estimate, one_worker=small)
 
 
 def _emit_general(context: Context, instruction: Instruction, target: Buffer) -> None:
     select, scatter = instruction.called
-    shape, source_shape, _ = (o.array_shape for o in instruction.operands)
-    calls = (
-        (GeneralSelectAndScatter.CHOICE, Comparator(scalar_body(instruction, select))),
-        (GeneralSelectAndScatter.COMBINER, combiner_for(instruction, scatter, (shape.element_type,))),
-    )
-    buffers = [context.buffer(o) for o in instruction.operands]
-    operand, source, init = (Address(b) for b in buffers)
-    parts, units = encode_general_select_and_scatter(
-        (shape, operand), (source_shape, source), init, Address(target), instruction["window"]
-    )
-    work = CodeletWork.of(general_select_and_scatter, parts, scratch=GENERAL_SCRATCH_BYTES, calls=calls)
-    _emit(context, instruction, work, units, buffers, target)
+    operand, source, initial = (Array(Address(context.buffer(o)), o.array_shape) for o in instruction.operands)
+    choice = Comparator(scalar_body(instruction, select))
+    combine = combiner_for(instruction, scatter, (operand.shape.element_type,))
+    arrays = operand, source, initial.address, Address(target)
+    _emit(context, instruction, SelectAndScatterWork(*arrays, instruction["window"], choice, combine))
+
+
+def _emit(context: Context, instruction: Instruction, work: SelectAndScatterWork) -> None:
+    shape, units, target = work.operand.shape, work.unit_count, work.target.buffer
+    spans, written = [Span(a.buffer) for a in (work.operand.address, work.source.address, work.initial)], Span(target)
+    if units > 1 and units == shape.dimensions[0] and work.scattering is not Scattering.GENERAL:
+        whole_rows = Partition(shape.elements // units, units, 1)
+        spans[0], written = Span(spans[0].buffer, whole_rows), Span(target, whole_rows)
+        spans[1] = Span(spans[1].buffer, Partition(work.source.shape.elements // units, units, 1))
+    estimate = WorkEstimate({"select-and-scatter": shape.elements}, 0, target.shape.element_type)
+    small = shape.with_type(target.shape.element_type).bytes < SMALL_BYTES
+    context.emit_for(instruction, work, units, spans, [written], estimate, one_worker=small)
 
 
 def comparison_direction(body: Computation) -> str | None:

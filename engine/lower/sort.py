@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from engine.codelets.sort import Sort, SortKey, encode_sort, sort_by_comparator, sort_by_key
 from engine.ir import Computation, Instruction, Shape
 from engine.ir.module import topological
 from engine.lower.context import Context, Value, lowering
@@ -13,7 +12,8 @@ from engine.passes.fusible import is_scalar_body
 from engine.program.building.nests import body_of
 from engine.program.nest import Apply, Body, Comparator
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
-from engine.program.work.codelet_work import CodeletWork
+from engine.program.work.base import Array
+from engine.program.work.sorting import SortKey, SortWork
 
 SMALL_ELEMENTS = 1 << 11
 """Elements of an operand below which one worker sorts all rows."""
@@ -29,17 +29,13 @@ def lower_sort(context: Context, instruction: Instruction) -> Value:
     (dimension,) = instruction["dimensions"]
     shapes = [o.array_shape for o in instruction.operands]
     length = shapes[0].dimensions[dimension]
-    limit = instruction.get("limit", length)
-    key = key_of(instruction.called[0])
-    calls = ((Sort.COMPARATOR, _comparator(context, instruction)),) if key is None else ()
+    order = key_of(instruction.called[0]) or _comparator(context, instruction)
     sources = [context.buffer(o) for o in instruction.operands]
     single = len(sources) == 1
     results = [context.result_buffer(instruction, None if single else k) for k in range(len(sources))]
-    indices = [(Address(source), Address(result)) for source, result in zip(sources, results, strict=True)]
-    parts, units, scratch = encode_sort(shapes, indices, dimension, limit, key)
-    if units:
-        codelet = sort_by_comparator if key is None else sort_by_key
-        work = CodeletWork.of(codelet, parts, scratch=scratch, calls=calls)
+    arrays = tuple(Array(Address(b), s) for b, s in zip(sources, shapes, strict=True))
+    work = SortWork(arrays, tuple(map(Address, results)), dimension, instruction.get("limit", length), order)
+    if units := work.unit_count:
         reads = [_span(b, s, dimension) for b, s in zip(sources, shapes, strict=True)]
         writes = [_span(b, s, dimension) for b, s in zip(results, instruction.tuple_shapes, strict=True)]
         elements, kind = shapes[0].elements, shapes[0].element_type

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.codelets.language.vertex import VertexArray, VertexBlock, vertex_codelet
 from engine.ir import Instruction, Shape
 from engine.ir.vertices import Slice, VertexCall, arrays_of, results_of
 from engine.lower.context import Context, Value
 from engine.program.program import Address, Buffer, Partition, Span, VertexCycles, WorkEstimate
-from engine.program.work.codelet_work import CodeletWork
+from engine.program.work.vertex_call import VertexCallWork, VertexSlice
 
 SMALL = 1 << 14
 """Elements up to which one worker runs all units."""
@@ -23,12 +22,11 @@ def lower_vertex(context: Context, instruction: Instruction) -> Value:
     count = len(results_of(instruction))
     results = [context.result_buffer(instruction, None if alone else k) for k in range(count)]
     arrays = [*(context.buffer(operand) for operand in instruction.operands), *results]
-    entries: list[VertexArray | int] = []
-    for each, buffer in zip(slices, arrays, strict=True):
-        stride = each.unit_elements * buffer.shape.dtype.itemsize
-        entries += [VertexArray(address=Address(buffer), stride=stride), *each.dimensions]
-    block = VertexBlock(rows=rows, grain=vertex.grain)
-    work = CodeletWork(vertex_codelet(vertex.name, vertex.code), block, tuple(entries))
+    entries = (
+        VertexSlice(Address(b), each.unit_elements * b.shape.dtype.itemsize, tuple(each.dimensions))
+        for each, b in zip(slices, arrays, strict=True)
+    )
+    work = VertexCallWork(vertex.name, vertex.code, tuple(entries), rows, vertex.grain)
     spans = [_span(*pair, rows, units) for pair in zip(slices, arrays, strict=True)]
     reads, writes = spans[: -len(results)], spans[-len(results) :]
     largest = max(shape.elements for shape in shapes)

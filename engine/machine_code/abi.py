@@ -20,5 +20,4 @@ class Scratch(IntEnum):
     BYTES = 64
 
 
-COUNTERS = Scratch.BYTES // 8 - Scratch.ITERATION
 RESERVED_SCRATCH = int(Scratch.BYTES)

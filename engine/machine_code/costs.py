@@ -25,9 +25,6 @@ WINOGRAD = "SOFTWARE_IPU_WINOGRAD"
 RESULTS = ("multiply_add", "split_multiply_add", "split", "gather")
 """Costs that decide how products are computed."""
 
-MOST_UNITS = 64
-"""Most units of one compute set: many more than two workers need, so that their loads are even."""
-
 
 @dataclass(frozen=True, slots=True)
 class Costs:

@@ -8,7 +8,7 @@ from engine.errors import UnsupportedOperation
 from engine.ir import Instruction, Shape
 from engine.ops.apply import apply
 from engine.ops.distributions import bits_of, distribution
-from engine.ops.generators import rng_state
+from engine.ops.generators import RNG_STATE
 from engine.ops.registry import Value, definition
 
 WORD = np.uint64(0xFFFFFFFF)
@@ -29,8 +29,8 @@ def _rng(instruction: Instruction, operands: list[np.ndarray]) -> Value:
     Raises UnsupportedOperation for types without such a distribution.
     """
     computation, bits = distribution(instruction), bits_of(instruction)
-    next_state, drawn = philox_bits(rng_state().read(), bits)
-    rng_state().write(next_state)
+    next_state, drawn = philox_bits(RNG_STATE.read(), bits)
+    RNG_STATE.write(next_state)
     return apply(computation, [drawn, *operands])
 
 

@@ -22,17 +22,17 @@ from engine.ir.floating_point import (
     UNUSED_BITS,
 )
 from engine.ops.floats import computing
-from engine.ops.generators import rounding_state
+from engine.ops.generators import ROUNDING_STATE
 from engine.ops.registry import definition
 
 
 @definition("rng-get-and-update-state")
 def _draw_state(instruction: Instruction, _: list[np.ndarray]) -> np.ndarray:
     """Returns the state, then advances it by `delta` counters."""
-    state = rounding_state().read()
+    state = ROUNDING_STATE.read()
     following = state.copy()
     following[1:2] += np.uint64(instruction["delta"])
-    rounding_state().write(following)
+    ROUNDING_STATE.write(following)
     return state
 
 

@@ -6,25 +6,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import isqrt
 
-from engine.codelets.factors.cholesky import Cholesky
-from engine.codelets.factors.triangular_solve import TriangularSolve
-from engine.codelets.host.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
 from engine.profile.exchange import exchange_cycles
 from engine.profile.factorization import cholesky, triangular_solve
 from engine.profile.mapping import spread
 from engine.profile.options import Assumptions
 from engine.profile.slices import Lookup, plan_lookup
+from engine.profile.streams import FROM_HOST, TO_HOST
 from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import kind_of, vertex_cycles
 from engine.program.nest import Apply
 from engine.program.program import ComputeSet
-from engine.program.work.codelet_work import CodeletWork, has_codelet
+from engine.program.work.factors import CholeskyWork, SolveWork
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.host_call import HostCall
 from engine.target import Target
-
-STREAMS = (infeed_copy, infeed_row, outfeed_copy, outfeed_row)
-
 
 Estimator = Callable[[ComputeSet, Target, Assumptions], SuperstepCost | None]
 
@@ -33,7 +28,7 @@ def family_step(compute_set: ComputeSet, target: Target, assumptions: Assumption
     """Cost of a compute set of a family with its own estimator; None for all others."""
     if is_padding(compute_set):
         return SuperstepCost(0, 0, 0, 0, 0)
-    if has_codelet(compute_set.work, *STREAMS) or isinstance(compute_set.work, HostCall):
+    if isinstance(compute_set.work, (*FROM_HOST, *TO_HOST, HostCall)):
         # Streams access tile memory directly, and their time counts as the host's: one sync starts them.
         return SuperstepCost(0, 0, target.superstep_sync, 0, 0)
     estimator = next((ESTIMATORS[o] for o in compute_set.work_estimate.elements if o in ESTIMATORS), None)
@@ -133,17 +128,16 @@ def _sort(compute_set: ComputeSet, target: Target, _: Assumptions) -> SuperstepC
 
 def _triangular_solve(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost:
     work = compute_set.work
-    assert isinstance(work, CodeletWork) and isinstance(work.parameters, TriangularSolve)
-    system, options = work.parameters, assumptions.product_options(compute_set.op_name)
-    matrices, block = compute_set.units // system.blocks, assumptions.triangular_solve_block
-    return triangular_solve(matrices, system.size, system.right_sides, target, options, block)
+    assert isinstance(work, SolveWork)
+    options, block = assumptions.product_options(compute_set.op_name), assumptions.triangular_solve_block
+    return triangular_solve(work.matrices, work.size, work.right_sides, target, options, block)
 
 
 def _cholesky(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost:
     work = compute_set.work
-    assert isinstance(work, CodeletWork) and isinstance(work.parameters, Cholesky)
+    assert isinstance(work, CholeskyWork)
     options = assumptions.product_options(compute_set.op_name)
-    return cholesky(compute_set.units, work.parameters.size, target, options, assumptions.cholesky_block)
+    return cholesky(compute_set.units, work.size, target, options, assumptions.cholesky_block)
 
 
 def _factorization(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost:

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 
-from engine.codelets.host.queues import infeed_copy, infeed_row
 from engine.profile.exchange import Layouts
 from engine.profile.families import lookup_of
 from engine.profile.options import Assumptions
 from engine.profile.plan import best_plan
 from engine.profile.slices import plan_lookup
+from engine.profile.streams import FROM_HOST
 from engine.profile.superstep import lookup_at_home, options_of, product_of, product_step
 from engine.profile.superstep_cost import SuperstepCost
 from engine.program.program import Buffer, ComputeSet, Program
-from engine.program.work.codelet_work import has_codelet
 from engine.program.work.convolution import Convolution
 from engine.program.work.fused_loop import FusedLoop
 from engine.target import Target
@@ -68,7 +67,7 @@ class _Merger:
 
     def merge_infeeds(self) -> None:
         """Charge one sync for consecutive copies from queues."""
-        copies = [has_codelet(each.work, infeed_copy, infeed_row) for each in self.compute_sets]
+        copies = [isinstance(each.work, FROM_HOST) for each in self.compute_sets]
         for at in range(1, len(copies)):
             if copies[at] and copies[at - 1]:
                 self.steps[at] = replace(self.steps[at], sync=0)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from engine.ir.op_names import layer_of
 from engine.profile.vertices import kind_of, work_of
 from engine.program.program import ComputeSet
-from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.convolution import Convolution
 from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.reduced_rows import ReducedRowsWork
+from engine.program.work.row_sums import SummedRows
 
 MOVES = frozenset({"copy", "transpose"})
 """Operations that compute nothing."""
@@ -72,13 +73,11 @@ def operation_of(compute_set: ComputeSet) -> OperationCounts:
 def _unmeasured(compute_set: ComputeSet, element_type: str) -> str:
     """The kind of a compute set's work, where no program with a published figure has much of it."""
     work = compute_set.work
-    if isinstance(work, CodeletWork):
-        opcodes = compute_set.work_estimate.elements
-        return next((kind for opcode, kind in UNMEASURED.items() if opcode in opcodes), "")
-    if isinstance(work, FusedLoop) and element_type.startswith(("s", "u")):
-        return "operations on integers"
+    if isinstance(work, FusedLoop):
+        return "operations on integers" if element_type.startswith(("s", "u")) else ""
     if not isinstance(work, Convolution):
-        return ""
+        opcodes = () if isinstance(work, SummedRows | ReducedRowsWork) else compute_set.work_estimate.elements
+        return next((kind for opcode, kind in UNMEASURED.items() if opcode in opcodes), "")
     if any(size.groups > 1 and size.outputs == 1 for size in work.parts):
         return "depthwise convolutions"
     dimensions = max(sum(max(pair) > 1 for pair in zip(size.field, size.taps, strict=True)) for size in work.parts)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from engine.codelets.host.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
 from engine.profile.loops import runs_of
 from engine.program.program import Program
-from engine.program.work.codelet_work import has_codelet
 from engine.program.work.host_call import HostCall
+from engine.program.work.queues import InfeedCopy, InfeedRow, OutfeedCopy, OutfeedRow
 from engine.target import Target
 
-FROM_HOST, TO_HOST = (infeed_copy, infeed_row), (outfeed_copy, outfeed_row)
+FROM_HOST, TO_HOST = (InfeedCopy, InfeedRow), (OutfeedCopy, OutfeedRow)
 
 
 def host_bytes(program: Program) -> tuple[int, int]:
@@ -26,9 +25,9 @@ def queue_bytes(program: Program) -> tuple[int, int]:
     fed = returned = 0
     leaves = {leaf for queue in program.queues.values() for leaf in queue.leaves}
     for compute_set, runs in zip(program.compute_sets, runs_of(program), strict=True):
-        if has_codelet(compute_set.work, *FROM_HOST):
+        if isinstance(compute_set.work, FROM_HOST):
             fed += runs * sum(span.buffer.shape.bytes for span in compute_set.reads if span.buffer in leaves)
-        elif has_codelet(compute_set.work, *TO_HOST):
+        elif isinstance(compute_set.work, TO_HOST):
             returned += runs * sum(span.buffer.shape.bytes for span in compute_set.writes if span.buffer in leaves)
         elif isinstance(compute_set.work, HostCall):
             returned += runs * sum(shape.bytes for shape in compute_set.work.function.operands)
@@ -49,7 +48,7 @@ def samples_of(program: Program) -> int:
         if shape.rank:
             return shape.dimensions[0]
     for compute_set, runs in zip(program.compute_sets, runs_of(program), strict=True):
-        if has_codelet(compute_set.work, *FROM_HOST):
+        if isinstance(compute_set.work, FROM_HOST):
             for span in compute_set.reads:
                 if any(span.buffer in queue.leaves for queue in program.queues.values()) and span.buffer.shape.rank:
                     return runs * span.buffer.shape.dimensions[0]

@@ -8,12 +8,11 @@ from functools import cache, lru_cache
 from math import prod
 from typing import Any
 
-from engine.codelets.transpose import transpose
 from engine.ir.opcodes import LINEAR_ALGEBRA, OPCODES
 from engine.profile.compounds import Charged, Term, Terms, charged
 from engine.program.nest import Apply, Body, Constant, Index, Input, Nest, Node
 from engine.program.program import Buffer, ComputeSet, Span, VertexCycles
-from engine.program.work.codelet_work import has_codelet
+from engine.program.work.copy import TransposeWork
 from engine.program.work.fused_loop import FusedLoop, Strided
 from engine.target import DATA, Target
 
@@ -145,7 +144,7 @@ def work_of(
         return VertexWork(
             max((span.buffer.shape.elements for span in compute_set.writes), default=0), (("copy", kind),)
         )
-    if has_codelet(compute_set.work, transpose):
+    if isinstance(compute_set.work, TransposeWork):
         return VertexWork(points, (("transpose", kind),))
     form = "random" if RANDOM_BITS in work_estimate.elements else ""
     return VertexWork(points, tuple((opcode, kind) for opcode in work_estimate.elements), form)

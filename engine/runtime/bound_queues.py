@@ -9,9 +9,9 @@ from functools import cache
 
 import numpy as np
 
-from engine.codelets.host.queues import CallBlock
 from engine.errors import ConfigurationError
 from engine.ir.device_operations import QueueSignature
+from engine.program.control_words import CallBlock
 from engine.program.program import Buffer, ProgramQueue
 from engine.runtime.executor import State
 from engine.runtime.rings import AnyRing, InfeedRing

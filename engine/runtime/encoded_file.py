@@ -155,7 +155,7 @@ def _choices() -> tuple[object, ...]:
 
 def _draws(block: Encoded) -> bool:
     """Whether a block has the address of a random state, which belongs to this process."""
-    from engine.runtime.generators import RNG_STATE, ROUNDING_STATE  # with definitions that a server does without
+    from engine.ops.generators import RNG_STATE, ROUNDING_STATE  # with definitions that a server does without
 
     return bool(np.isin(block.words, (RNG_STATE.address, ROUNDING_STATE.address)).any())
 

@@ -14,7 +14,7 @@ import numpy as np
 from engine.codelets.host.rows import new_feed_block, point_feed
 from engine.codelets.language.build import Codelet, making
 from engine.errors import InternalError, StepCountError
-from engine.host.encoded import Encoded, encode_codelet
+from engine.host.encoded import Encoded
 from engine.ir.device_operations import QueueSignature
 from engine.ir.shape import Shape
 from engine.machine_code.costs import costs
@@ -26,7 +26,7 @@ from engine.runtime.build_table import TableBuilder
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.encoded_program import EncodedProgram
 from engine.runtime.executor import State, new_scratch, new_state
-from engine.runtime.feed_sets import infeed_set, outfeed_set
+from engine.runtime.feed_sets import encoded_feeds, infeed_set, outfeed_set
 from engine.runtime.feeds import RowFeed
 from engine.runtime.host_calls import HostCalls
 from engine.runtime.native_threads import codelets_of_calls, has_native_threads
@@ -69,8 +69,7 @@ class Executable:
         self._outfeeds = [outfeed_set(b, block) for b, block in pairs if b.shape.bytes]
         self._running, self.plan = given.running, given.plan
         self._all_sets = [*self._infeeds, *self._running.compute_sets, *self._outfeeds]
-        rows_in, rows_out = ([encode_codelet(each.work) for each in sets] for sets in (self._infeeds, self._outfeeds))
-        self._blocks = [*rows_in, *given.blocks, *rows_out]
+        self._blocks = [*encoded_feeds(self._infeeds), *given.blocks, *encoded_feeds(self._outfeeds)]
         self._row_flags = RowFlags(self._all_sets, self._blocks, program.variables)
         self._arena = aligned_zeros(max(self.plan.arena_bytes, 64))
         self._constants: dict[Buffer, np.ndarray] = {}

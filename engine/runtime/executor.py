@@ -22,7 +22,6 @@ from enum import IntEnum
 
 import numpy as np
 
-from engine.codelets.host.queues import CONTROL_LINE
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.memory import (
@@ -38,9 +37,11 @@ from engine.codelets.language.memory import (
 )
 from engine.codelets.threads.waiting import WaitingBlock, announce, call_with_five, fetch_and_max, wait_until
 from engine.errors import InternalError
-from engine.machine_code.abi import COUNTERS, Scratch
+from engine.machine_code.abi import Scratch
+from engine.program.control_words import CONTROL_LINE, COUNTERS
 from engine.runtime.buffers import aligned_zeros
 
+assert Scratch.ITERATION + COUNTERS <= Scratch.BYTES // 8
 CLOCK_MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)
 LINE_BYTES = 8 * CONTROL_LINE
 RELEASED = 2

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from engine.codelets.host.rows import encode_infeed, encode_outfeed, infeed, outfeed
+from engine.host.encoded import Encoded
+from engine.host.work.codelet_work import CodeletWork
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span
-from engine.program.work.codelet_work import CodeletWork
 
 
 def infeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
@@ -30,3 +31,8 @@ def outfeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
     """A compute set that copies a result to a step's slot in the array of a feed block."""
     parameters, units = encode_outfeed(block.ctypes.data, Address(buffer), buffer.shape.bytes)
     return ComputeSet(f"outfeed {buffer.name}", CodeletWork(outfeed, parameters), units, [Span(buffer)], [])
+
+
+def encoded_feeds(sets: list[ComputeSet]) -> list[Encoded]:
+    """The encoded work of these compute sets."""
+    return [each.work.encode() for each in sets if isinstance(each.work, CodeletWork)]

@@ -13,11 +13,11 @@ import numpy as np
 
 from engine.codelets.host.host_call import HostCallBlock
 from engine.codelets.host.host_table import Table, TableCall, look_up_rows, subtract_rows
-from engine.codelets.host.queues import CallBlock
 from engine.codelets.language.record import block
 from engine.errors import HostFunctionError
 from engine.host_functions import BoundFunction, HostFunction, Shapes
 from engine.ir.shape import Shape
+from engine.program.control_words import CallBlock
 
 
 class TableMemory(Protocol):

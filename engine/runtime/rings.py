@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.codelets.host.queues import CONTROL_LINE, Ring, load_word, store_word
+from engine.codelets.host.queues import load_word, store_word
 from engine.errors import ConfigurationError, FeedEnded
 from engine.ir.shape import Shape
+from engine.program.control_words import CONTROL_LINE, Ring
 from engine.runtime.buffers import ALIGNMENT, aligned_zeros
 
 RING_BYTES = 1 << 20

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.codelets.host.queues import CONTROL_LINE, Ring, RowSlot
+from engine.codelets.host.queues import RowSlot
 from engine.errors import ConfigurationError
 from engine.ir.shape import Shape
+from engine.program.control_words import CONTROL_LINE, Ring
 from engine.runtime.rings import InfeedRing
 
 

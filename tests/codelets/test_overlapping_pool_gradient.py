@@ -7,15 +7,11 @@ import pytest
 
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchSpace
-from engine.codelets.pooling.overlapping_pool_gradient import (
-    MOST_COLUMNS,
-    encode_overlapping_pools,
-    gathers_pools,
-    overlapping_pool_gradient,
-)
+from engine.codelets.pooling.overlapping_pool_gradient import encode_overlapping_pools, overlapping_pool_gradient
 from engine.codelets.pooling.select_and_scatter import DIRECTIONS
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.shape import NUMPY_TYPES, Shape, shape_of
+from engine.program.pooling import MOST_COLUMNS, gathers_pools
 from tests.codelets.guarded_scratch import GuardedScratch
 from tests.codelets.test_pool_gradient import SPECIAL, TRIVIAL
 from tests.codelets.test_select_and_scatter import oracle, output_shape

@@ -7,10 +7,11 @@ import pytest
 
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchSpace
-from engine.codelets.pooling.pool_gradient import SCRATCH_BYTES, encode_pool_gradient, is_pooling, pool_gradient
+from engine.codelets.pooling.pool_gradient import SCRATCH_BYTES, encode_pool_gradient, pool_gradient
 from engine.codelets.pooling.select_and_scatter import DIRECTIONS
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.shape import NUMPY_TYPES, shape_of
+from engine.program.pooling import is_apart
 from tests.codelets.guarded_scratch import GuardedScratch
 from tests.codelets.test_select_and_scatter import oracle, output_shape
 from tests.runtime.ranges import even_ranges
@@ -91,7 +92,7 @@ def test_any_window_that_does_not_overlap(seed: int) -> None:
     window = [TRIVIAL] * before + window + [TRIVIAL] * after
     values = SPECIAL if seed % 2 else np.arange(-2, 3).astype(np.float32)
     operand = rng.choice(values, dimensions)
-    if is_pooling(tuple(window)):
+    if is_apart(tuple(window)):
         compare(operand, tuple(window), DIRECTIONS[seed % len(DIRECTIONS)], float(rng.choice([0.0, -0.0, 1.5])))
     else:
         assert all(w == TRIVIAL for w in window)
@@ -119,4 +120,4 @@ def test_no_window_at_all_leaves_the_initial_value() -> None:
     ids=["overlaps", "dilated", "none", "far apart", "too many places"],
 )
 def test_other_windows_are_left_to_the_general_codelet(window: Window) -> None:
-    assert not is_pooling(window)
+    assert not is_apart(window)

@@ -8,10 +8,10 @@ import pytest
 from engine.codelets.language.scratch import GAP, LINE, ScratchLayout, ScratchSpace, after, shared
 from engine.debug import DebugExecutable
 from engine.errors import DebugError
+from engine.host.work.codelet_work import CodeletWork
 from engine.host.work.unit_chain import ChainedWork, UnitChain
 from engine.ir import Shape
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span
-from engine.program.work.codelet_work import CodeletWork
 from tests.codelets.guarded_scratch import GuardedScratch
 from tests.debug.codelets import fill, move, spoil_scratch
 from tests.debug.helpers import Unnamed

@@ -10,9 +10,9 @@ import numpy as np
 
 from engine.codelets.language.record import Record
 from engine.debug import DebugExecutable
+from engine.host.work.codelet_work import CodeletWork
 from engine.ir import Module
 from engine.program.program import Address, Buffer, ComputeSet, Program, Span
-from engine.program.work.codelet_work import CodeletWork
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed

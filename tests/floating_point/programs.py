@@ -9,7 +9,7 @@ from engine.evaluated_executable import EvaluatedExecutable
 from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
 from engine.ir.floating_point import EXCEPTIONS, FloatingPoint
-from engine.runtime.generators import seed_rounding
+from engine.ops.generators import seed_rounding
 from tests.engine.running import buffers
 
 STOCHASTIC = FloatingPoint("on")

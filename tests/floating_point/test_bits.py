@@ -12,8 +12,8 @@ from engine.ir import Instruction, Module
 from engine.ir.attributes import ConvolutionDimensionNumbers, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.floating_point import IEEE, FloatingPoint
+from engine.ops.generators import seed_rounding
 from engine.ops.rounding import nearest_half, stochastic_half
-from engine.runtime.generators import seed_rounding
 from tests.engine.running import buffers
 from tests.exploring import sample
 from tests.floating_point.programs import BEHAVIOURS, BOTH, NAN, STOCHASTIC, check_bits, loop, run
@@ -215,9 +215,9 @@ def test_ieee_is_the_default_and_changes_nothing() -> None:
 def test_the_bits_are_those_of_the_page() -> None:
     """docs/floating_point.md says how anybody can have the same bits: by key, and number of the element."""
     from engine.ir import Shape
+    from engine.ops.generators import ROUNDING_STATE
     from engine.ops.random import philox_bits
     from engine.ops.rounding import random_bits
-    from engine.runtime.generators import ROUNDING_STATE
 
     x = floats((11, 13))
     b, (p,) = of(x)

@@ -12,8 +12,8 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from engine.ir import Shape
+from engine.ops.generators import RNG_STATE
 from engine.ops.random import philox_bits, three_fry_bits
-from engine.runtime.generators import RNG_STATE
 from ipu import utils
 from ipu.ipu_strategy import IPUStrategy
 from tests.exploring import sample

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.fourier.fourier_plans import COMPLEX, fourier_plan, radices_of
 from engine.evaluate import evaluate
 from engine.ir import Module, Shape
 from engine.ir.builder import Builder
+from engine.program.fourier_plan import COMPLEX, fourier_plan, radices_of
 from tests.engine.running import check, fast, random_array
 from tests.exploring import sample
 
@@ -54,9 +54,9 @@ def test_every_length_up_to_150() -> None:
 def test_lengths_with_a_large_prime_become_powers_of_two() -> None:
     assert np.prod(radices_of(360) or ()) == 360
     assert radices_of(1) == () and radices_of(13) == (13,) and radices_of(17) is None
-    plan = fourier_plan(37, (COMPLEX, COMPLEX), "c64", 3)
+    plan = fourier_plan(37, (COMPLEX, COMPLEX), "c64")
     assert plan.transformed == 128 and np.prod(plan.radices) == 128
-    assert plan.lanes.element_type == "f64"
+    assert plan.computed == "f64"
 
 
 def test_imaginary_parts_that_a_real_signal_cannot_have_do_not_count() -> None:

@@ -16,7 +16,7 @@ from engine.files.checks import check_module
 from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
 from engine.ir.interpolation import INTERPOLATION, interpolation, interpolation_shape
-from engine.lower.interpolation import taps_of
+from engine.program.work.interpolation import taps_of
 from engine.runtime.executable import Executable
 from tests.engine.running import buffers
 from tests.program.machine import Machine

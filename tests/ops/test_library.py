@@ -8,8 +8,8 @@ import pytest
 from engine.errors import UnsupportedOperation
 from engine.ir import Instruction, Shape, TupleShape
 from engine.ir.builder import Builder
+from engine.ops.generators import seed_rng
 from engine.ops.random import philox
-from engine.runtime.generators import seed_rng
 from tests.ops.running import run, run_module, same
 
 random = np.random.default_rng(17)

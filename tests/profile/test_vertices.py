@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from engine.compile import build_program
 from engine.emit.registry import EMITTERS
+from engine.host.work.codelet_work import CodeletWork
 from engine.ir import Shape, TupleShape, WindowDimension
 from engine.ir.builder import Builder
 from engine.lower.fusion import run_draft  # noqa: F401  (registers every emitter)
@@ -17,7 +18,6 @@ from engine.profile import estimate
 from engine.profile.exchange import Layouts
 from engine.profile.vertices import is_listed, loop_of, pooling_cycles, tables, vertex_cycles, work_of
 from engine.program.program import ComputeSet, Program, WorkEstimate
-from engine.program.work.codelet_work import CodeletWork
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise
 

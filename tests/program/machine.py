@@ -10,6 +10,7 @@ import numpy as np
 from engine.compile import build_program
 from engine.emit.library import Generated, addresses_of
 from engine.host.convolutions.select import select_convolutions
+from engine.host.passes.vector_units import fit_units
 from engine.ir import Module
 from engine.machine_code.abi import CODELET_TYPE, Scratch
 from engine.program.program import Buffer, ComputeSet, Mark, Program
@@ -27,7 +28,7 @@ class Machine:
     """A program's buffers by name, which contain garbage where the program promises nothing."""
 
     def __init__(self, program: Program, arguments: dict[int, np.ndarray]) -> None:
-        self.program = program = select_convolutions(program)
+        self.program = program = fit_units(select_convolutions(program))
         self.blocks = {each: encoded(each.work) for each in program.compute_sets}
         blocks = self.blocks.values()
         codelets = [c for b in blocks for c in (b.codelet, *(called for _, called in b.calls))]

@@ -13,10 +13,10 @@ from engine.compile import build_program
 from engine.host.passes.edge_products import multiply_edges
 from engine.host.passes.edge_sums import sum_edges
 from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.work.codelet_work import CodeletWork
 from engine.ir import GatherDimensionNumbers, Instruction, Module, ScatterDimensionNumbers, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.program.program import Program
-from engine.program.work.codelet_work import has_codelet
 from engine.runtime.executable import Executable
 from tests.engine.running import assert_near, buffers, check, fast, slow
 
@@ -82,7 +82,8 @@ def program_of(module: Module) -> Program:
 
 
 def fused(program: Program) -> int:
-    return sum(has_codelet(each.work, *FUSED) for each in Executable(program)._running.compute_sets)
+    works = [each.work for each in Executable(program)._running.compute_sets]
+    return sum(isinstance(work, CodeletWork) and work.codelet in FUSED for work in works)
 
 
 def outputs(program: Program, values: list[np.ndarray]) -> list[np.ndarray]:

@@ -8,9 +8,9 @@ import pytest
 
 from engine.codelets.all_finite import all_finite
 from engine.compile import compile_module
+from engine.host.work.codelet_work import CodeletWork
 from engine.ir import Module, Shape
 from engine.ir.builder import Builder
-from engine.program.work.codelet_work import has_codelet
 from tests.engine.running import buffers
 
 TYPES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
@@ -34,7 +34,8 @@ def test_finds_what_is_not_finite(
     monkeypatch.setenv("NUMBA_NUM_THREADS", workers)
     kind = TYPES[element_type]
     executable = compile_module(module_of(element_type, elements, element_type == "f16"), ["variable"], {}, verify=True)
-    assert any(has_codelet(each.work, all_finite) for each in executable._running.compute_sets)
+    works = [each.work for each in executable._running.compute_sets]
+    assert any(isinstance(work, CodeletWork) and work.codelet is all_finite for work in works)
     largest = ml_dtypes.finfo(kind).max
     values = np.random.default_rng(0).normal(size=elements).astype(kind)
     values[:3] = largest, -largest, -0.0

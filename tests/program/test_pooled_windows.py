@@ -12,13 +12,13 @@ from engine.codelets.pooling.pool_windows import PooledImages
 from engine.compile import build_program
 from engine.host.passes import pooled_windows
 from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.work.codelet_work import CodeletWork
 from engine.ir import Instruction, Module, Window, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.opcodes import neutral_element
 from engine.ir.shape import NUMPY_TYPES
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
-from engine.program.work.codelet_work import parameters_of
 from engine.program.work.copy import Copy
 from tests.program.machine import Machine
 
@@ -40,8 +40,8 @@ def programs(module: Module) -> tuple[Program, Program]:
 
 
 def pooled(program: Program) -> list[PooledImages]:
-    found = (parameters_of(each.work, PooledImages) for each in program.compute_sets)
-    return [each for each in found if each is not None]
+    found = (each.work.parameters for each in program.compute_sets if isinstance(each.work, CodeletWork))
+    return [each for each in found if isinstance(each, PooledImages)]
 
 
 def compare(kind: str, shape: tuple[int, ...], window: Window, opcode: str, values: np.ndarray = SPECIAL) -> None:

@@ -17,13 +17,13 @@ from engine.ir.builder import Builder
 from engine.machine_code import given_objects
 from engine.machine_code.costs import costs
 from engine.machine_code.processor import X86, may_use_matrix_registers
+from engine.ops.generators import RNG_STATE, ROUNDING_STATE
 from engine.runtime import encoded_file
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.encode import encode_program
 from engine.runtime.encoded_file import EncodedFile
 from engine.runtime.encoded_program import EncodedProgram
 from engine.runtime.executable import Executable
-from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
 from tests.debug.helpers import run_named, same_bits
 from tests.program.loop_parts import below, loop, next_count, scaled
 from tests.program.programs import PROGRAMS, program_of

@@ -1,6 +1,6 @@
 """HLO fft along one dimension: complex to complex, real to half a spectrum, half a spectrum to real; any length.
 
-Each lane of a vector transforms a line of its own, by passes of `butterflies` that `fourier_plans` chooses.
+Each lane of a vector transforms a line of its own, by passes of `butterflies` that a FourierPlan has.
 Unit: some groups of as many lines as there are lanes. There are rows of `inner` lines; strides are in bytes.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import cache
 
 from engine.codelets.fourier.butterflies import ITEM_BYTES, FourierLanes, Pass
-from engine.codelets.fourier.fourier_plans import SPACING, TANGLED, UNTANGLED
 from engine.codelets.fourier.spectra import divided, multiplied, paired, parted, tangled, untangled
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
@@ -19,7 +18,10 @@ from engine.codelets.language.register_transpose import LANES, lanes_transposed
 from engine.codelets.language.scratch import after
 from engine.codelets.products.pack import fill_progression
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.program.fourier_plan import TANGLED, UNTANGLED
 
+SPACING = 17
+"""Padding after a line in scratch: a half spectrum needs one element; more put the two copies into other cache sets."""
 NUMBERS, REALS, MIRRORED = range(3)
 """Layouts of a line in memory: complex numbers, real numbers, or the half of a spectrum whose other half mirrors it."""
 HEAD = 8 * LANES, 8 * LANES, 8 * Pass.WORDS

@@ -15,14 +15,12 @@ from math import prod
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.record import Address, Record
-from engine.codelets.pooling.pool_axis import FEWEST_CHANNELS, MOST_COLUMNS, PoolAxis, along_row, pool_axis
+from engine.codelets.pooling.pool_axis import PoolAxis, along_row, pool_axis
 from engine.codelets.pooling.pool_kernels import choosing, gathering
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
-
-MOST_SCRATCH = 1 << 19
-"""Bytes of selected positions: they have to stay in the second-level cache."""
+from engine.program.pooling import positions_bytes, spatial_dimensions
 
 
 class OverlappingPools(Record):
@@ -109,30 +107,6 @@ def overlapping_pool_gradient(direction: str, kind: str, columns: int, step: int
     return Codelet(gradient, f"overlapping_pool_gradient_{direction}_{columns}_{step}{suffix}", in_vectors=True)
 
 
-def _spatial(window: Window) -> range | None:
-    """The dimension with windows, or both if they are neighbours; None for other windows."""
-    windowed = [d for d, w in enumerate(window) if not w.is_trivial]
-    if not windowed or windowed[-1] - windowed[0] > 1:
-        return None
-    return range(windowed[0], windowed[-1] + 1)
-
-
-def _scratch_bytes(source: Shape, window: Window, spatial: range) -> int:
-    rows = 1 if len(spatial) == 1 else -(-window[spatial[0]].size // window[spatial[0]].stride)
-    return 4 * rows * prod(source.dimensions[spatial[-1] :])
-
-
-def gathers_pools(source: Shape, window: Window) -> bool:
-    """Whether `encode_overlapping_pools` supports these windows and results."""
-    spatial = _spatial(window)
-    if spatial is None or any(w.window_dilation != 1 or w.base_dilation != 1 for w in window):
-        return False
-    wide = window[spatial[-1]]
-    if wide.size > MOST_COLUMNS or _scratch_bytes(source, window, spatial) > MOST_SCRATCH:
-        return False
-    return wide.stride == 1 or prod(source.dimensions[spatial.stop :]) >= FEWEST_CHANNELS
-
-
 def encode_overlapping_pools(
     operand_at: tuple[Shape, Address], source_at: tuple[Shape, Address], init: Address, target: Address, window: Window
 ) -> tuple[OverlappingPools, int, int]:
@@ -141,8 +115,7 @@ def encode_overlapping_pools(
     The target has the operand's shape and type.
     """
     (operand, operand_address), (source, source_address) = operand_at, source_at
-    spatial = _spatial(window)
-    assert spatial is not None
+    spatial = spatial_dimensions(window)
     item = operand.dtype.itemsize
     axes = [pool_axis(WindowDimension(1), 0, 1, 1, 0)] * (2 - len(spatial))
     for d in spatial:
@@ -162,4 +135,4 @@ def encode_overlapping_pools(
         high=high,
         wide=wide,
     )
-    return parameters, images if image else 0, _scratch_bytes(source, window, spatial)
+    return parameters, images if image else 0, positions_bytes(source, window)

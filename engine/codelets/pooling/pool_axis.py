@@ -9,11 +9,6 @@ from engine.codelets.language.build import inner
 from engine.codelets.language.record import Record
 from engine.ir.attributes import WindowDimension
 
-MOST_COLUMNS = 7
-"""Most columns of a window: each number of columns has its own code."""
-FEWEST_CHANNELS = 4
-"""Fewest channels if windows skip elements: then the lanes are channels of one window."""
-
 
 class WindowAxis(Record):
     """Words for each dimension of windows."""

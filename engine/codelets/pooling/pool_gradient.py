@@ -31,9 +31,8 @@ from engine.machine_code import first_lanes
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
+from engine.program.pooling import MOST_POSITIONS, spatial_dimensions
 
-MOST_POSITIONS = 512
-"""Elements of a window, each with 16 bytes of scratch: 8 kB of the first-level cache."""
 SCRATCH_BYTES = 16 * MOST_POSITIONS
 LANES = lanes()
 
@@ -315,19 +314,6 @@ def pool_gradient(direction: str, kind: str = "f32") -> Codelet:
     return Codelet(pool_gradient, f"pool_gradient_{direction}{suffix}")
 
 
-def _spatial(window: Window) -> range:
-    """The dimensions from the first with a window to the last."""
-    windowed = [d for d, w in enumerate(window) if not w.is_trivial]
-    return range(windowed[0], windowed[-1] + 1) if windowed else range(0)
-
-
-def is_pooling(window: Window) -> bool:
-    """Whether `encode_pool_gradient` supports the window: no overlaps, at most three consecutive dimensions."""
-    spatial = _spatial(window)
-    apart = all(w.stride >= w.size and w.window_dilation == w.base_dilation == 1 for w in window)
-    return apart and 1 <= len(spatial) <= 3 and prod(w.size for w in window) <= MOST_POSITIONS
-
-
 def encode_pool_gradient(
     operand_at: tuple[Shape, Address],
     source_at: tuple[Shape, Address],
@@ -338,7 +324,7 @@ def encode_pool_gradient(
     """The parts of `pool_gradient`'s block and its number of units; operand and source, f32, are (shape, address)."""
     (operand, operand_address), (source, source_address) = operand_at, source_at
     item = operand.dtype.itemsize
-    spatial = _spatial(window)
+    spatial = spatial_dimensions(window)
     channels = prod(operand.dimensions[spatial.stop :])
     images = prod(operand.dimensions[: spatial.start])
     axes = [WindowAxis(windows=1, stride=1, low=0, size=1, positions=1, pitch=0)] * (3 - len(spatial))

@@ -13,10 +13,11 @@ from math import prod
 from engine.codelets.host.rows import copy_bytes, word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.memory import load_i8, load_i16, load_i32, load_i64, prefetch
-from engine.codelets.language.record import Address, Part, Record
+from engine.codelets.language.record import Address, Record
 from engine.errors import InternalError
 from engine.ir.attributes import GatherDimensionNumbers
-from engine.ir.shape import SIGNED, UNSIGNED, Shape
+from engine.ir.shape import Shape
+from engine.ir.strides import byte_strides, index_signed, merge
 
 LARGEST = 2**63 - 1
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026:
@@ -62,6 +63,9 @@ class RunDimension(Record):
     size: int
     operand_stride: int
     target_stride: int
+
+
+GatherParts = tuple[Gather, list[BatchDimension], list[IndexComponent], list[RunDimension]]
 
 
 @inner
@@ -145,31 +149,6 @@ def gather(parameters: int, lo: int, hi: int, scratch: int) -> None:
             _copy_runs(parameters, run_table, source, target)
 
 
-def byte_strides(shape: Shape) -> list[int]:
-    """Row-major strides in bytes."""
-    return [prod(shape.dimensions[d + 1 :]) * shape.dtype.itemsize for d in range(shape.rank)]
-
-
-def merge(dimensions: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Collapses neighbouring (size, stride, stride, ...) where all strides allow it, row-major; drops size 1."""
-    merged: list[tuple[int, ...]] = []
-    for size, *strides in dimensions:
-        if size == 1:
-            continue
-        if merged and all(outer == size * own for outer, own in zip(merged[-1][1:], strides, strict=True)):
-            merged[-1] = (merged[-1][0] * size, *strides)
-        else:
-            merged.append((size, *strides))
-    return merged
-
-
-def index_signed(indices: Shape) -> int:
-    """1 for a signed and 0 for an unsigned integer type; raises InternalError for any other."""
-    if indices.element_type not in SIGNED | UNSIGNED:
-        raise InternalError(f"Expected indices of an integer type. Received: {indices}.")
-    return int(indices.element_type in SIGNED)
-
-
 def index_layout(indices: Shape, index_vector_dim: int) -> tuple[list[int], list[int], int]:
     """Sizes and byte strides of the index positions, and the byte stride along the index vector."""
     strides = byte_strides(indices)
@@ -184,7 +163,7 @@ def encode_gather(
     target: tuple[Shape, Address],
     numbers: GatherDimensionNumbers,
     slice_sizes: Sequence[int],
-) -> tuple[tuple[Part, ...], int]:
+) -> tuple[GatherParts, int]:
     """The parts of `gather`'s block and its number of units; operand, indices and target are (shape, address).
 
     Raises InternalError for indices that are no integers and for a target whose rank contradicts `numbers`.

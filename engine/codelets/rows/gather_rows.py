@@ -11,8 +11,7 @@ from engine.codelets.host.rows import copy_bytes, word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.lazy import types
 from engine.codelets.language.memory import POINTER, Emitter, intrinsic, load_i32, load_i64, store_i32
-from engine.codelets.language.record import Part, Record
-from engine.codelets.rows.gather import AHEAD, BatchDimension, Gather, IndexComponent, fetch_lines
+from engine.codelets.rows.gather import AHEAD, BatchDimension, Gather, GatherParts, IndexComponent, fetch_lines
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
@@ -92,13 +91,10 @@ def gather_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
         target += target_step
 
 
-def gathers_rows(parts: tuple[Part, ...]) -> bool:
+def gathers_rows(parts: GatherParts) -> bool:
     """Whether these parameters of `gather` describe contiguous rows at evenly spaced signed indices."""
-    header, batch = parts[0], parts[1]
-    assert isinstance(header, Gather) and not isinstance(batch, Record)
+    header, batch, _, _ = parts
     is_plain = header.batch_rank == 1 and header.index_components in (1, 2) and header.runs == 1
     if not is_plain or not header.index_signed or header.index_bytes not in (4, 8):
         return False
-    positions = batch[0]
-    assert isinstance(positions, BatchDimension)
-    return positions.operand_stride == 0
+    return batch[0].operand_stride == 0

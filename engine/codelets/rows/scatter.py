@@ -14,24 +14,16 @@ without the cut one. Last, for several operands, two words for each: the address
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
-from math import prod
 
 from engine.codelets.host.rows import copy_bytes, word
 from engine.codelets.language.build import Codelet, codelet, inner
 from engine.codelets.language.element import NUMBA_NAMES
 from engine.codelets.language.memory import call4, pointer
-from engine.codelets.language.record import Address, Part, Record
-from engine.codelets.rows.gather import AHEAD, byte_strides, fetch_lines, index_layout, index_signed, load_index, merge
-from engine.errors import InternalError, UnsupportedOperation
-from engine.ir.attributes import ScatterDimensionNumbers
+from engine.codelets.language.record import Address, Record
+from engine.codelets.rows.gather import AHEAD, fetch_lines, load_index
+from engine.errors import UnsupportedOperation
 from engine.ir.shape import Shape
-from engine.machine_code.costs import MOST_UNITS
-
-UNIT_BYTES = 64  # units that share a cache line would slow each other down
-SMALL_BYTES = 4096  # of an operand that is one unit
 
 NUMBA_TYPES = {"pred": "uint8"} | {
     name: NUMBA_NAMES[name] for name in ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64")
@@ -247,136 +239,3 @@ def scatter(parameters: int, lo: int, hi: int, scratch: int) -> None:
         if inside and begin < end:
             update += (begin - cut) * word(parameters, Scatter.CUT_UPDATE_STRIDE)
             _combine_window(parameters, windows, target + begin * stride, update, end - begin)
-
-
-class _Plan:
-    """Mapping of operand dimensions to update dimensions, and the dimension to cut."""
-
-    def __init__(self, operand: Shape, updates: Shape, numbers: ScatterDimensionNumbers) -> None:
-        skipped = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
-        window = [d for d in range(operand.rank) if d not in skipped]
-        if len(window) != len(numbers.update_window_dims):
-            raise InternalError(f"Expected {len(window)} update_window_dims. Received: {numbers.update_window_dims}.")
-        self.operand = operand
-        self.strides = byte_strides(operand)
-        update_strides = byte_strides(updates)
-        pairs = dict(zip(window, sorted(numbers.update_window_dims), strict=True))
-        self.sizes = [updates.dimensions[pairs[d]] if d in pairs else 1 for d in range(operand.rank)]
-        self.update_strides = [update_strides[pairs[d]] if d in pairs else 0 for d in range(operand.rank)]
-        self.position_strides = [s for d, s in enumerate(update_strides) if d not in numbers.update_window_dims]
-        self.cut = self._choose_cut(numbers)
-
-    def _choose_cut(self, numbers: ScatterDimensionNumbers) -> int:
-        """The largest window dimension that no index addresses, over which updates are even; else the largest one."""
-        dimensions = self.operand.dimensions
-        mapped = {*numbers.scatter_dims_to_operand_dims, *numbers.input_batching_dims}
-        whole = [d for d in range(len(dimensions)) if d not in mapped and dimensions[d] * self.strides[d] >= UNIT_BYTES]
-        best = max(whole, key=lambda d: dimensions[d], default=None)
-        if best is not None and dimensions[best] * self.strides[best] >= 2 * UNIT_BYTES:
-            return best
-        return max(range(len(dimensions)), key=lambda d: dimensions[d])
-
-    def chunk(self) -> int:
-        """Coordinates of one unit along the cut: at least a cache line, all if the operand is small."""
-        size, stride = self.operand.dimensions[self.cut], self.strides[self.cut]
-        if self.operand.bytes <= SMALL_BYTES:
-            return size
-        return max(-(-size // MOST_UNITS), -(-UNIT_BYTES // stride))
-
-    def run(self) -> tuple[int, bool, list[tuple[int, ...]]]:
-        """Elements of the contiguous run below the cut, whether the cut continues it, other dimensions."""
-        itemsize = self.operand.dtype.itemsize
-        below = merge([self._entry(d) for d in range(self.cut + 1, self.operand.rank)])
-        above = merge([self._entry(d) for d in range(self.cut)])
-        length = 1
-        if below and below[-1][1:] == (itemsize, itemsize):
-            length = below.pop()[0]
-        continues = not below and self.strides[self.cut] == self.update_strides[self.cut] == length * itemsize
-        return length, continues, above + below
-
-    def _entry(self, d: int) -> tuple[int, int, int]:
-        return self.sizes[d], self.strides[d], self.update_strides[d]
-
-
-def encode_scatter(
-    operand: tuple[Shape, Address],
-    indices: tuple[Shape, Address],
-    updates: tuple[Shape, Address],
-    target: Address,
-    numbers: ScatterDimensionNumbers,
-    combine: int = 0,
-    others: Sequence[Address] = (),
-) -> tuple[tuple[Part, ...], int]:
-    """The parts of `scatter`'s block and its number of units; operand, indices and updates are (shape, address).
-
-    `combine` is the address of a `combiner`, or of any codelet called with (target, source, count, others), or 0 for
-    an address that is set later, like the `calls` of compute sets. If `target` is the operand's address nothing is
-    copied.
-    `others` are, for several operands, the target and the updates of each. Raises InternalError for numbers that do not
-    fit the shapes.
-    """
-    shape = operand[0]
-    if not shape.rank:  # one row of one element
-        shape, numbers = shape.with_dimensions((1,)), replace(numbers, inserted_window_dims=(0,))
-    if not shape.elements:
-        return (), 0
-    plan = _Plan(shape, updates[0], numbers)
-    length, continues, window = plan.run()
-    positions, components = _tables(plan, indices[0], numbers)
-    cut, chunk = plan.cut, plan.chunk()
-    tables = (
-        *PositionDimension.of_each(positions),
-        *ScatterComponent.of_each(components),
-        *UpdateDimension.of_each(window),
-    )
-    header = Scatter(
-        operand=operand[1],
-        indices=indices[1],
-        updates=updates[1],
-        target=target,
-        combiner=combine,
-        index_bytes=indices[0].dtype.itemsize,
-        index_signed=index_signed(indices[0]),
-        element_bytes=shape.dtype.itemsize,
-        positions=prod(entry[0] for entry in positions) if updates[0].elements else 0,
-        position_rank=len(positions),
-        index_components=len(components),
-        window_rank=len(window),
-        window_runs=prod(entry[0] for entry in window),
-        cut_size=shape.dimensions[cut],
-        cut_stride=plan.strides[cut],
-        cut_window=plan.sizes[cut],
-        cut_update_stride=plan.update_strides[cut],
-        cut_chunk=chunk,
-        cut_outer=prod(shape.dimensions[:cut]),
-        run_length=length,
-        cut_in_run=continues,
-        others=8 * (Scatter.WORDS + sum(each.WORDS for each in tables)),
-    )
-    return (header, tables, others), -(-shape.dimensions[cut] // chunk)
-
-
-def _tables(
-    plan: _Plan, indices: Shape, numbers: ScatterDimensionNumbers
-) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """The position dimensions and the index components."""
-    sizes, index_strides, along = index_layout(indices, numbers.index_vector_dim)
-    index_dims = [d for d in range(indices.rank) if d != numbers.index_vector_dim]
-    batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.input_batching_dims, strict=True))
-    positions = []
-    for size, index_stride, index_dim, update_stride in zip(
-        sizes, index_strides, index_dims, plan.position_strides, strict=True
-    ):
-        target_dim = batching.get(index_dim)
-        stride = 0 if target_dim in (None, plan.cut) else plan.strides[target_dim]
-        positions.append((size, index_stride, stride, update_stride, int(target_dim == plan.cut)))
-    components: list[tuple[int, ...]] = [
-        (
-            along * k,
-            0 if d == plan.cut else plan.strides[d],
-            plan.operand.dimensions[d] - plan.sizes[d],
-            int(d == plan.cut),
-        )
-        for k, d in enumerate(numbers.scatter_dims_to_operand_dims)
-    ]
-    return merge(positions), components

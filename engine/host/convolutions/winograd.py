@@ -30,11 +30,12 @@ from engine.host.work.winograd import (
 )
 from engine.host.work.winograd_tiles import Depth
 from engine.ir.shape import Shape
-from engine.machine_code.costs import MOST_UNITS, most_winograd_outputs
+from engine.machine_code.costs import most_winograd_outputs
 from engine.machine_code.processor import multiplies_bf16_pairs
 from engine.program.buffer import Address, Buffer
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import ComputeSet, Partition, Span, WorkEstimate
+from engine.program.work.base import MOST_UNITS
 from engine.program.work.offsets import Offsets
 
 TYPES = ("f32", "f16", "bf16")

@@ -18,10 +18,10 @@ from engine.host.convolutions.part import ConvolutionPart, Pair
 from engine.host.convolutions.winograd import estimate_of
 from engine.host.work.tile_transform import KernelTransform, TileArray, TileTransform, part_of_images
 from engine.ir.shape import Shape
-from engine.machine_code.costs import MOST_UNITS
 from engine.program.buffer import Address, Buffer
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import ComputeSet, Partition, Span, WorkEstimate
+from engine.program.work.base import MOST_UNITS
 from engine.program.work.contraction import Contraction, Grid
 from engine.program.work.offsets import Offsets, table
 

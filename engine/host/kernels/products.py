@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from engine.codelets.language.build import Codelet
 
 
-def encode_product(work: Contraction) -> Encoded:
+def encoded_product(work: Contraction) -> Encoded:
     """The block of `contract_fields`; batches have tables if there are several."""
     batches = work.batch_a, work.batch_b, work.batch_c
     batch_a, batch_b, batch_c = (each.table if len(each) > 1 else None for each in batches)

@@ -5,22 +5,23 @@ from __future__ import annotations
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchSpace, space_of
 from engine.codelets.rows.reduced_rows import LANES, ReducedRows, reduced_rows
-from engine.codelets.rows.row_sums import RowSource, RowSums, row_sums
+from engine.codelets.rows.row_sums import RowSource, RowSums, SortRows, row_sums, sort_rows
 from engine.host.encoded import Encoded
-from engine.host.kernels.loops import encode_loop
+from engine.host.kernels.loops import encoded_loop
+from engine.ir.strides import index_signed
 from engine.program.work.fused_loop import Strided
 from engine.program.work.reduced_rows import ReducedRowsWork
-from engine.program.work.row_sums import SummedRows
+from engine.program.work.row_sums import RowSort, SummedRows
 
 
 def scratch_with(summed: SummedRows, *more: int) -> ScratchSpace:
     """Make areas of scratch for the sums, for the reader's parameters, and of each number of bytes in `more`."""
-    return space_of(summed.chunk_bytes * len(summed.tables), 8 * len(encode_loop(summed.reader).words), *more)
+    return space_of(summed.chunk_bytes * len(summed.tables), 8 * len(encoded_loop(summed.reader).words), *more)
 
 
-def encode_row_sums(summed: SummedRows) -> Encoded:
+def encoded_row_sums(summed: SummedRows) -> Encoded:
     """The fields of `row_sums`, then the reader's block."""
-    reader = encode_loop(summed.reader)
+    reader = encoded_loop(summed.reader)
     head = RowSums(
         ends=summed.ends,
         entries=summed.entries,
@@ -47,10 +48,10 @@ def encode_row_sums(summed: SummedRows) -> Encoded:
     )
 
 
-def encode_reduced_rows(work: ReducedRowsWork) -> Encoded:
+def encoded_reduced_rows(work: ReducedRowsWork) -> Encoded:
     """The fields of `reduced_rows`, then the block of the summed rows."""
     summed = work.summed
-    reader, width, inner = summed.reader, summed.width, encode_row_sums(summed)
+    reader, width, inner = summed.reader, summed.width, encoded_row_sums(summed)
     operand = reader.operands[work.result]
     assert isinstance(operand, Strided)
     head = ReducedRows(
@@ -70,3 +71,20 @@ def encode_reduced_rows(work: ReducedRowsWork) -> Encoded:
         scratch_with(summed, -(-head.chunk_rows // 64) * 64, taken),
         tuple((ReducedRows.WORDS + word, codelet) for word, codelet in inner.calls),
     )
+
+
+def encoded_row_sort(work: RowSort) -> Encoded:
+    """The fields of `sort_rows`."""
+    ids = work.ids.shape
+    parameters = SortRows(
+        ids=work.ids.address,
+        index_bytes=ids.dtype.itemsize,
+        index_signed=index_signed(ids),
+        named=work.entries.shape.elements,
+        rows=work.rows,
+        shift=work.shift,
+        chunks=work.ends.shape.elements,
+        ends=work.ends.address,
+        entries=work.entries.address,
+    )
+    return Encoded.of(sort_rows, block(parameters))

@@ -12,10 +12,10 @@ from math import copysign
 from engine.codelets.rows.edge_products import EdgeProducts, edge_products, gathered_rows
 from engine.host.passes.edge_sums import is_packed
 from engine.host.passes.gathered_rows import are_kept, gathered, remove_unused
+from engine.host.work.codelet_work import CodeletWork
 from engine.program.nest import Apply, Constant, Input
 from engine.program.program import Buffer, Program, Span
 from engine.program.rewriter import ProgramRewriter
-from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.fused_loop import FusedLoop, Strided
 
 FEWEST_EDGES = 1024

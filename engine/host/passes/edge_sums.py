@@ -10,15 +10,18 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
+from engine.codelets.language.record import Record
 from engine.codelets.rows.edge_sums import PLAIN_EDGES, SCALED_EDGES, edge_parts
 from engine.codelets.rows.scatter import PositionDimension, Scatter
-from engine.codelets.rows.scatter_rows import ADDED_ROWS
+from engine.codelets.rows.scatter_rows import scatters_rows
+from engine.host.kernels.indexing import scatter_parts
 from engine.host.passes.gathered_rows import are_kept, gathered, remove_unused, writer
+from engine.host.work.codelet_work import CodeletWork
 from engine.program.nest import Apply, Input
 from engine.program.program import Address, Buffer, Program, Span
 from engine.program.rewriter import ProgramRewriter
-from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.fused_loop import FusedLoop, Strided
+from engine.program.work.indexing import ScatterWork
 
 
 class _Scale(NamedTuple):
@@ -34,15 +37,20 @@ def sum_edges(program: Program) -> Program:
         return program
     rewriter = ProgramRewriter(program)
     for at, each in enumerate(program.compute_sets):
-        if isinstance(each.work, CodeletWork) and each.work.codelet is ADDED_ROWS:
+        if isinstance(each.work, ScatterWork) and each.work.combine == "add":
             _fuse(rewriter, at, each.work)
     return rewriter.result()
 
 
-def _fuse(rewriter: ProgramRewriter, at: int, work: CodeletWork) -> None:
+def _fuse(rewriter: ProgramRewriter, at: int, work: ScatterWork) -> None:
     """Replaces scatter number `at` if its updates are gathered rows, and removes compute sets that only it needed."""
-    header, position = work.parameters, work.entries[0]
-    assert isinstance(header, Scatter) and isinstance(position, PositionDimension)
+    parts = scatter_parts(work)
+    if not scatters_rows(parts, work.operand.shape.element_type, "add"):
+        return
+    header, entries, _ = parts
+    assert isinstance(header, Scatter) and not isinstance(entries, Record)
+    position = entries[0]
+    assert isinstance(position, PositionDimension)
     updates, row_bytes = header.updates.buffer, 4 * header.run_length * header.cut_window
     if header.updates.moved is not None or header.updates.offset:
         return
@@ -64,7 +72,7 @@ def _fuse(rewriter: ProgramRewriter, at: int, work: CodeletWork) -> None:
     if not are_kept(rewriter, needed, source.at, at):
         return
     scales = {"scales": scale.address, "scale_step": scale.step} if scale else {"scales": 0, "scale_step": 0}
-    parts = edge_parts(header, work.entries, source.gather, source.component, source.batch.index_stride, **scales)
+    parts = edge_parts(header, entries, source.gather, source.component, source.batch.index_stride, **scales)
     scatter = rewriter.sets[at]
     reads = [span for span in scatter.reads if span.buffer is not updates]
     fused = CodeletWork.of(SCALED_EDGES if scale else PLAIN_EDGES, parts)

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from engine.codelets.rows.gather import BatchDimension, Gather, IndexComponent
-from engine.codelets.rows.gather_rows import gather_rows
+from engine.codelets.rows.gather_rows import gathers_rows
+from engine.host.kernels.indexing import gather_parts
 from engine.program.program import Buffer
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import is_any_between
-from engine.program.work.codelet_work import CodeletWork
+from engine.program.work.indexing import GatherWork
 
 
 class Gathered(NamedTuple):
@@ -36,11 +37,10 @@ def gathered(rewriter: ProgramRewriter, buffer: Buffer, before: int) -> Gathered
     """The gather by one index component that fills a buffer before a compute set; None if something else does."""
     at = writer(rewriter, buffer, before)
     work = None if at is None else rewriter.sets[at].work
-    if at is None or not isinstance(work, CodeletWork) or work.codelet is not gather_rows:
+    if at is None or not isinstance(work, GatherWork) or not gathers_rows(parts := gather_parts(work)):
         return None
-    header, (batch, component, *others) = work.parameters, work.entries
-    assert isinstance(header, Gather) and isinstance(batch, BatchDimension)
-    if others or not isinstance(component, IndexComponent) or component.index_offset:
+    header, (batch,), (component, *others), _ = parts
+    if others or component.index_offset:
         return None
     if header.target.offset or header.target.moved is not None:
         return None

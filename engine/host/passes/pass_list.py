@@ -20,12 +20,14 @@ from engine.host.passes.slot_copies import elide_slot_copies
 from engine.host.passes.split_products import split_products
 from engine.host.passes.touched_rows import skip_untouched_rows
 from engine.host.passes.unit_fusion import fuse_units
+from engine.host.passes.vector_units import fit_units
 from engine.host.passes.widened_operands import widen_operands
 from engine.program.passes.loop_invariants import hoist_loop_invariants
 from engine.program.run_passes import Pass
 
 HOST_PASSES: tuple[Pass, ...] = (
     select_convolutions,
+    fit_units,
     hoist_loop_invariants,  # copies and transforms of kernels, which iterations over micro-batches do not change
     elide_slot_copies,
     sum_edges,

@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
-from engine.codelets.pooling.pool_axis import FEWEST_CHANNELS, MOST_COLUMNS, pool_axis
+from engine.codelets.pooling.pool_axis import pool_axis
 from engine.codelets.pooling.pool_windows import PooledImages, pool_windows
+from engine.host.work.codelet_work import CodeletWork
 from engine.host.work.winograd_tiles import Strides
 from engine.ir.attributes import WindowDimension
 from engine.ir.shape import Shape
+from engine.program.pooling import FEWEST_CHANNELS, MOST_COLUMNS
 from engine.program.program import Address, ComputeSet, Partition, Program, Span
 from engine.program.regions import innermost_region
 from engine.program.rewriter import ProgramRewriter
-from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.copy import Copy
 from engine.program.work.fused_loop import Strided
 from engine.program.work.window_loop import WindowLoop

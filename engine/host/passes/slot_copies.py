@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from engine.codelets.rows.dynamic_slice import DynamicSlice
 from engine.program.program import Address, Buffer, ComputeSet, Partition, PerIteration, Program, Slot, Span
 from engine.program.rewriter import ProgramRewriter
-from engine.program.work.codelet_work import parameters_of
+from engine.program.work.indexing import SliceWork
 
 
 def elide_slot_copies(program: Program) -> Program:
@@ -42,15 +41,15 @@ class _Copy:
 
 def _copy_of(each: ComputeSet) -> _Copy | None:
     """Returns the copy that a compute set makes of a whole contiguous slot with an address per iteration; else None."""
-    slices = parameters_of(each.work, DynamicSlice)
-    if slices is None or not slices.is_one_run:
+    slices = each.work
+    if not isinstance(slices, SliceWork) or not slices.is_one_run:
         return None
-    ring, box = slices.array, slices.box
+    ring, box = slices.array.address, slices.box.address
     if ring.moved is None or box.offset or box.buffer.kind != "arena" or box.buffer.permanent:
         return None
-    if box.buffer.shape.bytes != slices.run_bytes:
+    if box.buffer.shape.bytes != slices.box.shape.bytes:
         return None
-    return _Copy(ring, box.buffer, bool(slices.into_array))
+    return _Copy(ring, box.buffer, slices.into_array)
 
 
 def _users_instead(rewriter: ProgramRewriter, at: int, copy: _Copy) -> list[int] | None:

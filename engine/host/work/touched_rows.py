@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from engine.codelets.language.record import block
 from engine.codelets.rows.touched_rows import DRIFT_PROBED, TouchedRows, UpdatedTable, touched_rows
 from engine.host.encoded import Encoded, HostWork
-from engine.host.kernels.row_sums import encode_row_sums, scratch_with
+from engine.host.kernels.row_sums import encoded_row_sums, scratch_with
 from engine.program.buffer import Address
 from engine.program.nest import Nest
 from engine.program.work.base import Footprint
@@ -44,7 +44,7 @@ class TouchedRowsWork(HostWork):
     def encode(self) -> Encoded:
         """The fields of `touched_rows`, with generation 1, the tables, then the block of the summed rows."""
         reader = self.summed.reader
-        inner = encode_row_sums(replace(self.summed, reader=replace(reader, grain=self.row_grain)))
+        inner = encoded_row_sums(replace(self.summed, reader=replace(reader, grain=self.row_grain)))
         nest, flags = reader.nest, self.flags.buffer
         chunk_rows = self.summed.chunk_bytes // (4 * self.summed.width)
         tables = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from engine.codelets.transpose import COLUMNS, SCRATCH_BYTES, encode_transpose, transpose
 from engine.ir.affine import row_major_strides
 from engine.ir.shape import Shape
 from engine.program.building.builder import ProgramBuilder
@@ -11,8 +10,7 @@ from engine.program.building.nests import Draft, Reached
 from engine.program.building.views import View, whole
 from engine.program.nest import Apply, Constant, Input, Node, Operation, Store
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
-from engine.program.work.codelet_work import CodeletWork
-from engine.program.work.copy import Purpose
+from engine.program.work.copy import TRANSPOSED_COLUMNS, Purpose, TransposeWork
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_ELEMENTS = 16, 8, 4096
 """The least rows, columns and elements in total for which a copy in blocks is worth it. A block of AVX-512 is
@@ -42,19 +40,19 @@ def emit_transpose(
     others = [d for d, size in enumerate(sizes) if d not in dimensions and size != 1]
     # Sort the matrices in the target's order, so that successive units write contiguously.
     others.sort(key=lambda d: -abs(target.strides[d]))
-    parts, units = encode_transpose(
-        (Address(source.buffer, source.offset), source.strides[row]),
-        (Address(target.buffer, target.offset), target.strides[column]),
-        *(sizes[row], sizes[column]),
-        [(sizes[d], source.strides[d], target.strides[d]) for d in others],
+    work = TransposeWork(
+        Address(source.buffer, source.offset),
+        Address(target.buffer, target.offset),
+        *(sizes[row], sizes[column], source.strides[row], target.strides[column]),
+        tuple((sizes[d], source.strides[d], target.strides[d]) for d in others),
     )
     written = Span(target.buffer, _partition(target, row, column, others))
     work_estimate = WorkEstimate(elements={"copy": source.shape.elements}, element_type=source.shape.element_type)
     builder.emit(
         ComputeSet(
             name,
-            CodeletWork.of(transpose, parts, scratch=SCRATCH_BYTES),
-            units,
+            work,
+            work.unit_count,
             [Span(source.buffer)],
             [written],
             work_estimate,
@@ -67,7 +65,7 @@ def _partition(target: View, row: int, column: int, others: list[int]) -> Partit
     """The slice of the target that a unit writes, where the target is dense and the slices are equal."""
     sizes = target.shape.dimensions
     expected, rows = 4 * sizes[row], sizes[column]
-    if target.offset or target.strides[column] != expected or sizes[column] % COLUMNS:
+    if target.offset or target.strides[column] != expected or sizes[column] % TRANSPOSED_COLUMNS:
         return None
     expected *= sizes[column]
     for d in reversed(others):
@@ -75,7 +73,7 @@ def _partition(target: View, row: int, column: int, others: list[int]) -> Partit
             return None
         expected *= sizes[d]
         rows *= sizes[d]
-    return Partition(sizes[row], rows, COLUMNS) if expected == target.buffer.shape.bytes else None
+    return Partition(sizes[row], rows, TRANSPOSED_COLUMNS) if expected == target.buffer.shape.bytes else None
 
 
 def copy(

@@ -7,12 +7,12 @@ from math import ceil
 
 from engine.errors import UnsupportedOperation
 from engine.program.building.builder import RowBlocks
+from engine.program.work.base import MOST_UNITS
 from engine.program.work.contraction import Grid
 from engine.program.work.offsets import GROUP
 
 SMALL = 150_000
 """Multiply-adds below which one unit computes the whole product."""
-MOST_UNITS = 64
 PANEL = 64
 LEAST_HEIGHT = 24
 LONG_K = 2048

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from engine.machine_code.costs import MOST_UNITS
 from engine.program.building.builder import RowBlocks
 from engine.program.building.nests import Draft, Reached
 from engine.program.program import Buffer, Partition
+from engine.program.work.base import MOST_UNITS
 
 SMALL = 4096
 """Points below which one unit runs them all: a sync costs as much as a few thousand points."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from engine.codelets.rows.dynamic_slice import dynamic_slice
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses
-from engine.program.work.codelet_work import has_codelet
 from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.indexing import SliceWork
 
 
 def eliminate_dead_stores(program: Program) -> Program:
@@ -33,4 +32,4 @@ def _is_seen(compute_set: ComputeSet, uses: BufferUses) -> bool:
 
 
 def _only_computes(compute_set: ComputeSet) -> bool:
-    return isinstance(compute_set.work, FusedLoop) or has_codelet(compute_set.work, dynamic_slice)
+    return isinstance(compute_set.work, FusedLoop | SliceWork)

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.codelets.language.exceptions import ExceptionCheck, FloatArray, find_exceptions
-from engine.ir.floating_point import EXCEPTIONS, EXPONENTS, MANTISSAS
 from engine.ir.op_names import layer_of
 from engine.ir.opcodes import LINEAR_ALGEBRA, REDUCTIONS
 from engine.ir.origin import Origin
@@ -25,8 +23,9 @@ from engine.program.program import (
     WorkEstimate,
 )
 from engine.program.rewriter import ProgramRewriter
-from engine.program.work.codelet_work import CodeletWork
+from engine.program.work.base import Array
 from engine.program.work.convolution import Convolution
+from engine.program.work.exception_check import ExceptionCheckWork
 from engine.program.work.fused_loop import FusedLoop
 
 COMPUTING = REDUCTIONS | LINEAR_ALGEBRA
@@ -118,29 +117,14 @@ def _checks(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording
     at = record.take(ExceptionWord.WORDS)
     opcode = _opcode(compute_set)
     record.counters.append((at + 1, Origin(opcode, compute_set.op_name, elements)))
-    first, *rest = (
-        FloatArray(
-            address=Address(array),
-            elements=array.shape.elements,
-            item_bytes=array.shape.dtype.itemsize,
-            exponent=EXPONENTS[array.shape.element_type],
-            mantissa=MANTISSAS[array.shape.element_type],
-        )
-        for array in arrays
-    )
-    parameters = ExceptionCheck(
-        record=Address(record.buffer, at * 8),
-        wanted=sum(1 << EXCEPTIONS.index(name) for name in wanted),
-        inner=partition.inner,
-        extent=partition.extent,
-        grain=partition.grain,
-        operands=len(rest),
-        result=first,
+    first, *rest = (Array(Address(array), array.shape) for array in arrays)
+    work = ExceptionCheckWork(
+        Address(record.buffer, at * 8), wanted, first, tuple(rest), partition.inner, partition.extent, partition.grain
     )
     made = ComputeSet(
         f"{compute_set.name}.judge",
-        CodeletWork(find_exceptions, parameters, tuple(rest)),
-        -(-partition.extent // partition.grain),
+        work,
+        work.unit_count,
         [Span(result.buffer, partition), *(Span(array) for array in arrays[1:])],
         [],
         WorkEstimate({"is-finite": elements}, 0, result.buffer.shape.element_type),

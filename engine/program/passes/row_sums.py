@@ -11,18 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from engine.codelets.rows.gather import index_signed
-from engine.codelets.rows.row_sums import SortRows, sort_rows
 from engine.ir import Shape
 from engine.program.nest import Constant, Input
 from engine.program.passes.row_reductions import reduction_of
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses, is_any_between
-from engine.program.work.codelet_work import CodeletWork
+from engine.program.work.base import Array
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.reduced_rows import ReducedRowsWork
-from engine.program.work.row_sums import SummedRows, SummedTable
+from engine.program.work.row_sums import RowSort, SummedRows, SummedTable
 
 CHUNK_BYTES = 16384
 """Bytes of one unit's sums: with the other operands of the nest, they fit in the nearest cache."""
@@ -265,20 +263,11 @@ def _sort(scatter: RowScatter, ids: Buffer, table: Buffer, shift: int) -> tuple[
     chunks = -(-rows >> shift)
     ends = Buffer(f"{scatter.name}.ends", Shape("s64", (chunks,)))
     entries = Buffer(f"{scatter.name}.entries", Shape("s64", (scatter.named,)))
-    parameters = SortRows(
-        ids=Address(ids),
-        index_bytes=ids.shape.dtype.itemsize,
-        index_signed=index_signed(ids.shape),
-        named=scatter.named,
-        rows=rows,
-        shift=shift,
-        chunks=chunks,
-        ends=Address(ends),
-        entries=Address(entries),
-    )
+    arrays = (Array(Address(each), each.shape) for each in (ids, ends, entries))
+    numbers, *sorted_to = arrays
     sort = ComputeSet(
         f"{scatter.name}.sort",
-        CodeletWork(sort_rows, parameters),
+        RowSort(numbers, rows, shift, *sorted_to),
         *(1, [Span(ids)], [Span(ends), Span(entries)]),
         WorkEstimate({"scatter": scatter.named}, 0, "s32"),
         op_name=scatter.op_name,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
+from engine.ir.shape import Shape
 from engine.program.buffer import Address
+
+MOST_UNITS = 64
+"""Most units of one compute set: many more than two workers need, so that their loads are even."""
 
 
 class Addressed:
@@ -68,6 +72,14 @@ def _changed(value: Any, change: Callable[[Address], Address]) -> Any:
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class Array(Addressed):
+    """A row-major array at an address."""
+
+    address: Address
+    shape: Shape
+
+
 class Footprint(NamedTuple):
     """Bytes begin <= b < end from an address that all units together read, or write."""
 
@@ -94,7 +106,7 @@ class Work(Addressed):
     @property
     def kind(self) -> str:
         """The name of the kind of work."""
-        return type(self).__name__
+        return type(self).__name__.removesuffix("Work")
 
     @property
     def unit_count(self) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.program.buffer import Address, Buffer
-from engine.program.work.base import Footprint, Work, addresses_in
+from engine.program.work.base import Array, Footprint, Work, addresses_in
 from engine.program.work.fused_loop import FusedLoop
 
 
@@ -51,3 +51,17 @@ class SummedRows(Work):
     def footprints(self) -> Iterator[Footprint]:
         """Footprints of the reader, except for the tables in scratch."""
         return (each for each in self.reader.footprints() if not self.is_table(each.address.buffer))
+
+
+@dataclass(frozen=True, slots=True)
+class RowSort(Work):
+    """Sorts the positions of row numbers by chunks of 2**shift of a table's `rows`.
+
+    `ends` is s64 [chunks], the index after each chunk's last entry; `entries` s64 [row numbers].
+    """
+
+    ids: Array
+    rows: int
+    shift: int
+    ends: Array
+    entries: Array

@@ -165,7 +165,7 @@ def seeds() -> dict[str, int]:
     """The known seeds of random generators, by the function that sets them."""
     from tensorflow.python.eager.context import global_seed
 
-    from engine.runtime.generators import RNG_STATE
+    from engine.ops.generators import RNG_STATE
 
     found = {"ipu.utils.reset_ipu_seed": int(RNG_STATE.read()[0])}
     seed = global_seed()

@@ -1,22 +1,20 @@
-"""Work of one codelet: the class of its parameters is the kind of work, their fields are the vertices' data."""
+"""Work of one codelet, with the records of its parameter block."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from engine.codelets.language.record import Part, Record
+from engine.codelets.language.record import Part, Record, block
 from engine.codelets.language.scratch import ScratchSpace
+from engine.host.encoded import Encoded, HostWork
 from engine.program.buffer import Address
-from engine.program.work.base import Work
-
-Parameters = TypeVar("Parameters", bound=Record)
 
 
 @dataclass(frozen=True, slots=True)
-class CodeletWork(Work):
-    """Work of a codelet with `parameters` (a Gather, ...), then `entries`: records of their tables, or plain words.
+class CodeletWork(HostWork):
+    """Work of a codelet with `parameters` (a PooledImages, ...), then `entries`: records of their tables, or words.
 
     Addresses are Address objects. `scratch` is space, or its bytes. `calls` pairs words with the codelets that this one
     calls, whose addresses they hold.
@@ -37,16 +35,6 @@ class CodeletWork(Work):
         return cls(codelet, first, tuple(flat), **named)
 
     @property
-    def vertex(self) -> Hashable:
-        """The codelet."""
-        return self.codelet
-
-    @property
-    def kind(self) -> str:
-        """The name of the parameters' class."""
-        return type(self.parameters).__name__
-
-    @property
     def addresses(self) -> tuple[Address, ...]:
         """The addresses, in the order of their words."""
         values = [value for part in (self.parameters, *self.entries) for value in _flat(part)]
@@ -62,16 +50,10 @@ class CodeletWork(Work):
 
         return replace(self, parameters=changed(self.parameters), entries=tuple(map(changed, self.entries)))
 
+    def encode(self) -> Encoded:
+        """The block of the records."""
+        return Encoded.of(self.codelet, block(self.parameters, self.entries), self.scratch, self.calls)
+
 
 def _flat(part: Any) -> Iterable[Any]:
     return part.flat() if isinstance(part, Record) else (part,)
-
-
-def has_codelet(work: Work, *codelets: Any) -> bool:
-    """Whether work runs one of these codelets."""
-    return isinstance(work, CodeletWork) and work.codelet in codelets
-
-
-def parameters_of(work: Work, kind: type[Parameters]) -> Parameters | None:
-    """The parameters of work of a kind, which several codelets may share; None for other work."""
-    return work.parameters if isinstance(work, CodeletWork) and isinstance(work.parameters, kind) else None

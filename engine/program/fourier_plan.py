@@ -1,4 +1,4 @@
-"""Plans of Fourier transforms of a length: radices of the passes, lanes, and the numbers of their tables.
+"""Plans of Fourier transforms of a length: radices of the passes, and the numbers of their tables.
 
 A length with small prime factors goes through Stockham's passes, one for each factor, without reordering, in the type
 of its numbers. Any other becomes, by Bluestein's formula, a convolution of a power of two's length, in f64.
@@ -11,15 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.codelets.fourier.butterflies import FourierLanes
-from engine.machine_code.processor import lanes, registers
-
 LARGEST_FACTOR = 13
 """The largest prime factor with a butterfly, whose time and code are quadratic in it."""
-SPACING = 17
-"""Padding after a line in scratch: a half spectrum needs one element; more put the two copies into other cache sets."""
-LONG_LINE = 1 << 14
-"""The longest transform for which a quarter of a vector's lanes suffices; longer ones leave the cache (by trial)."""
 COMPLEX, REAL, HALF = range(3)
 """Kinds of lines: complex numbers, real numbers, or the first half (and one) of a spectrum whose rest mirrors it."""
 PLAIN, TANGLED, UNTANGLED = range(3)
@@ -33,23 +26,15 @@ class FourierPlan(NamedTuple):
     transformed: int  # the length, or Bluestein's power of two
     radices: tuple[int, ...]
     packing: int
-    lanes: FourierLanes
+    computed: str  # element type, f32 or f64
 
     @property
     def is_bluestein(self) -> bool:
         return self.transformed != self.length
 
-    @property
-    def line_bytes(self) -> int:
-        """Bytes of the elements of a line in each lane, of which there are two copies in scratch."""
-        return 2 * self.lanes.bytes * (self.transformed + SPACING)
 
-
-def fourier_plan(length: int, ends: tuple[int, int], element_type: str, neighbours: int) -> FourierPlan:
-    """The plan of lines of `length` numbers of the element type c64 or c128, with `neighbours` lines side by side.
-
-    Few neighbours are transformed one by one: a vector would be mostly idle, and need more scratch.
-    """
+def fourier_plan(length: int, ends: tuple[int, int], element_type: str) -> FourierPlan:
+    """The plan of lines of `length` numbers of the element type c64 or c128, without radix 8."""
     packing = PLAIN
     if length % 2 == 0 and ends != (COMPLEX, COMPLEX):
         length, packing = length // 2, UNTANGLED if ends[0] == REAL else TANGLED
@@ -59,15 +44,12 @@ def fourier_plan(length: int, ends: tuple[int, int], element_type: str, neighbou
         radices = radices_of(transformed)
         assert radices is not None
     computed = "f32" if element_type == "c64" and transformed == length else "f64"
-    most = lanes() if computed == "f32" else lanes() // 2
-    fills_lanes = 2 * neighbours >= most or (4 * neighbours >= most and transformed <= LONG_LINE)
-    width = most if fills_lanes else 1
-    return FourierPlan(length, transformed, radices, packing, FourierLanes(computed, width))
+    return FourierPlan(length, transformed, radices, packing, computed)
 
 
 @cache
-def radices_of(length: int) -> tuple[int, ...] | None:
-    """The factors of a length, each a radix; None if a prime is too large. Radix 8 needs 32 registers."""
+def radices_of(length: int, with_eights: bool = False) -> tuple[int, ...] | None:
+    """The factors of a length, each a radix; None if a prime is too large."""
     rest, factors = length, []
     for factor in range(3, LARGEST_FACTOR + 1, 2):
         while rest % factor == 0:
@@ -76,7 +58,7 @@ def radices_of(length: int) -> tuple[int, ...] | None:
     twos = rest.bit_length() - 1
     if rest != 1 << twos:
         return None
-    eights, left = divmod(twos, 3) if registers() >= 32 else (0, twos)
+    eights, left = divmod(twos, 3) if with_eights else (0, twos)
     if left == 1 and eights:
         eights, left = eights - 1, 4
     return tuple([8] * eights + [4] * (left // 2) + [2] * (left % 2) + factors)
@@ -100,12 +82,12 @@ def fourier_table(plan: FourierPlan) -> np.ndarray:
         parts.append(roots(2 * plan.length, np.arange(plan.length // 2 + 1)))
     numbers = np.concatenate([part.reshape(-1).view(np.float64) for part in parts]) if parts else np.zeros(0)
     scale = 1 / plan.length / (2 if plan.packing == TANGLED else 1)
-    return np.append(numbers, scale).astype(np.float32 if plan.lanes.element_type == "f32" else np.float64)
+    return np.append(numbers, scale).astype(np.float32 if plan.computed == "f32" else np.float64)
 
 
 def table_places(plan: FourierPlan) -> tuple[int, int, int, int]:
     """Offsets into the table, in bytes: of the chirp, its spectrum, the half spectrum's roots, and the scale."""
-    item = 4 if plan.lanes.element_type == "f32" else 8
+    item = 4 if plan.computed == "f32" else 8
     chirp = sum(part.size for part in _pass_roots(plan))
     kernel = chirp + (plan.length if plan.is_bluestein else 0)
     half = kernel + (plan.transformed if plan.is_bluestein else 0)

@@ -1,0 +1,79 @@
+"""Work on matrices: factors, solutions of linear systems. A unit has a matrix, or right-hand sides of one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from engine.program.buffer import Address
+from engine.program.work.base import Work
+
+
+@dataclass(frozen=True, slots=True)
+class CholeskyWork(Work):
+    """HLO's cholesky of matrices [size, size]."""
+
+    source: Address
+    target: Address
+    size: int
+    lower: bool
+    element_type: str
+
+    @property
+    def vertex(self) -> Hashable:
+        """The kind and the element type."""
+        return self.kind, self.element_type
+
+
+@dataclass(frozen=True, slots=True)
+class SolveWork(Work):
+    """HLO's triangular-solve of `matrices` systems of `size` unknowns. A unit has `block` right-hand sides of one."""
+
+    a: Address
+    b: Address
+    x: Address
+    element_type: str
+    matrices: int
+    size: int
+    right_sides: int
+    left_side: bool
+    lower: bool
+    unit_diagonal: bool
+    transpose_a: str
+    block: int
+
+    @property
+    def vertex(self) -> Hashable:
+        """The kind and the element type."""
+        return self.kind, self.element_type
+
+    @property
+    def unit_count(self) -> int:
+        return self.matrices * -(-self.right_sides // self.block)
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds, those for missing right-hand sides of the last blocks included."""
+        return self.unit_count * self.block * self.size**2 // 2
+
+
+@dataclass(frozen=True, slots=True)
+class FactorizationWork(Work):
+    """A custom call of engine.ir.factorizations, the `target`, of matrices [rows, columns]."""
+
+    target: str
+    operands: tuple[Address, ...]
+    results: tuple[Address, ...]
+    rows: int
+    columns: int
+    element_type: str
+    full: bool = False
+    """Whether Q is square."""
+    vectors: bool = False
+    """Whether there are singular vectors, or eigenvectors."""
+    right_sides: int = 0
+
+    @property
+    def vertex(self) -> Hashable:
+        """The target and the element type."""
+        return self.target, self.element_type
