@@ -48,7 +48,6 @@ class Target:
     exchange_start_cycles: int
     sync_cycles: int
     superstep_cycles: int
-    local_superstep_cycles: int
     external_sync_hop_seconds: float
     link_bytes_per_second: float
     neighbour_link_bytes_per_second: float
@@ -81,7 +80,7 @@ class Target:
     def superstep_sync(self) -> int:
         """Cycles of a compiled program's superstep beside its exchange and its vertices: sync and control code.
 
-        A superstep without an exchange takes `local_superstep_cycles` instead, as no tile waits for another.
+        A superstep without an exchange has neither, as no tile waits for another.
         """
         return self.sync_cycles + self.superstep_cycles
 

@@ -13,6 +13,7 @@ from engine.program.nest import Apply
 from engine.program.program import Buffer, ComputeSet, Span
 from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.indexing import Counted, SliceWork
 from engine.target import Target
 
 
@@ -138,8 +139,11 @@ def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> in
     """Bytes that each tile receives for its points of a compute set that is not a matrix product."""
     loop = compute_set.work
     if not isinstance(loop, FusedLoop):
-        moved = [s for s in compute_set.reads if layouts.moves(s, compute_set.units)]
-        return sum(-(-s.buffer.shape.bytes // max(1, run.tiles)) for s in moved)
+        moved = [s.buffer.shape.bytes for s in compute_set.reads if layouts.moves(s, compute_set.units)]
+        if slices_by_counter(compute_set):
+            # Each tile has its columns of all rows, so the row of any iteration moves alone.
+            moved = [min(size, compute_set.writes[0].buffer.shape.bytes) for size in moved]
+        return sum(-(-size // max(1, run.tiles)) for size in moved)
     extents, partition = loop.extents, loop.nest.partition
     order = [partition, *(d for d in range(len(extents)) if d != partition)]
     total = 0
@@ -150,6 +154,19 @@ def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> in
             touched = footprint(run.per_tile, [extents[d] for d in order], [reach.strides[d] != 0 for d in order])
             total += min(touched, shape.elements) * shape.dtype.itemsize
     return total
+
+
+def slices_by_counter(compute_set: ComputeSet) -> bool:
+    """Whether a compute set is a dynamic slice, or an update of one, that starts where the loop's counter says.
+
+    Rows of feeds are streams: the host sends the row of each iteration.
+    """
+    work = compute_set.work
+    if not isinstance(work, SliceWork) or any(span.buffer.kind == "feed" for span in compute_set.reads):
+        return False
+    if not work.starts:
+        return work.array.address.moved is not None
+    return any(isinstance(start, Counted) and start.growth for start in work.starts)
 
 
 def reads_of(compute_set: ComputeSet, loop: FusedLoop) -> list[Reach]:

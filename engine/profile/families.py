@@ -121,7 +121,7 @@ def _sort(compute_set: ComputeSet, target: Target, _: Assumptions) -> SuperstepC
     each = vertex_cycles((("sort", "f32"),), run.per_tile, target)
     received = run.per_tile * item
     exchange = between * exchange_cycles(received, target)
-    sync = target.local_superstep_cycles + between * target.superstep_sync
+    sync = between * target.superstep_sync
     held = received if between else 0
     return SuperstepCost(rounds * each, exchange, sync, run.tiles, held, held, "bitonic sort")
 

@@ -9,6 +9,7 @@ from functools import cache
 
 from engine.profile.collectives import all_reduce_cycles, gradient_sums
 from engine.profile.exchange import Layouts
+from engine.profile.loop_counters import with_counters
 from engine.profile.loops import runs_of, unknown_loops
 from engine.profile.memory import MemoryEstimate, estimate_memory
 from engine.profile.merging import merge_supersteps
@@ -122,6 +123,7 @@ def measured(
         if key:
             of_bodies[key] = steps[-1]
         layouts.write(compute_set)
+    steps = with_counters(program, steps, computing)
     if assumptions.optimizations.merges:
         steps = merge_supersteps(program, steps, layouts, computing, assumptions, planning)
     held = estimate_memory(program, steps, target, layouts, assumptions)

@@ -74,8 +74,7 @@ def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> 
     exchange = exchange_cycles(received, target)
     plan = plan_reduction(*_partial_results(compute_set, run), target)
     # Tiles that read only what they have go on without a sync.
-    first = target.superstep_sync if exchange else target.local_superstep_cycles
-    syncs = first + plan.stages * target.superstep_sync
+    syncs = (plan.stages + (exchange > 0)) * target.superstep_sync
     return SuperstepCost(compute + plan.compute, exchange + plan.exchange, syncs, run.tiles, received, received)
 
 
