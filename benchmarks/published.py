@@ -17,6 +17,13 @@ from engine.profile.validation import Measurement
 from engine.whole_files import write_whole
 
 DIGITS = 6
+OF_PROGRAMS = ("model", "element_type", "batch", "width", "heads", "length", "masked", "inference")
+"""The arguments of a whole model on which its programs depend; all others affect their estimates alone."""
+
+
+def program_key(arguments: dict[str, Any]) -> tuple[Any, ...]:
+    """The part of a whole model's arguments that decides on its programs: rows with equal ones share them."""
+    return tuple(arguments.get(name) for name in OF_PROGRAMS)
 
 
 def computed(row: Measurement) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, zip_longest
 from math import ceil, prod
@@ -20,12 +20,14 @@ import tensorflow as tf
 from keras import layers
 
 from benchmarks import published_networks as networks
+from benchmarks.published import program_key
 from engine.compile import build_program
 from engine.partition.schedule import Kind, devices_of, make_schedule
 from engine.profile import Assumptions, Estimate, estimate
 from engine.profile.links import all_reduce, transfer_cycles
 from engine.profile.schedule_timing import lay_out
 from engine.profile.step_costs import PartCost
+from engine.program.program import Program
 from engine.target import Target, target
 from ipu._internal.compiler.trace import trace_step
 
@@ -59,7 +61,20 @@ class Step:
         return self.train.cycles + self.forward.cycles
 
 
-def traced(model: keras.Model, specs: list[tf.TensorSpec], chip: str, assumptions: Assumptions) -> Step:
+@dataclass(frozen=True)
+class Programs:
+    """The programs of a training step and of the forward pass alone."""
+
+    train: Program
+    forward: Program
+
+    def on(self, chip: str, assumptions: Assumptions) -> Step:
+        """The cost reports of both on a chip."""
+        train, forward = (estimate(each, target(chip), assumptions=assumptions) for each in (self.train, self.forward))
+        return Step(train, forward, multiply_adds(self.train))
+
+
+def traced(model: keras.Model, specs: list[tf.TensorSpec]) -> Programs:
     """Trace the step of a model that maps its inputs to one loss. Its update is one addition, as in accumulation."""
 
     def train(*inputs: tf.Tensor) -> tf.Tensor:
@@ -76,18 +91,17 @@ def traced(model: keras.Model, specs: list[tf.TensorSpec], chip: str, assumption
     def forward(*inputs: tf.Tensor) -> tf.Tensor:
         return model(list(inputs) if len(inputs) > 1 else inputs[0], training=True)
 
-    both, multiply_adds = _estimated(train, specs, chip, assumptions)
-    return Step(both, _estimated(forward, specs, chip, assumptions)[0], multiply_adds)
+    return Programs(_program(train, specs), _program(forward, specs))
 
 
-def _estimated(
-    step: Callable[..., tf.Tensor], specs: list[tf.TensorSpec], chip: str, assumptions: Assumptions
-) -> tuple[Estimate, int]:
-    """The cost report of a function, and its multiply-adds."""
+def _program(step: Callable[..., tf.Tensor], specs: list[tf.TensorSpec]) -> Program:
     trace = trace_step(step, specs)
-    program = build_program(trace.module, trace.roles, trace.constants)
-    adds = sum(each.work_estimate.multiply_adds for each in program.compute_sets)
-    return estimate(program, target(chip), assumptions=assumptions), adds
+    return build_program(trace.module, trace.roles, trace.constants)
+
+
+def multiply_adds(program: Program) -> int:
+    """The multiply-adds of a step."""
+    return sum(each.work_estimate.multiply_adds for each in program.compute_sets)
 
 
 class MeanLoss(layers.Layer):
@@ -101,10 +115,11 @@ def images(model: keras.Model, shape: tuple[int, ...], arguments: dict[str, Any]
     """The prediction for a classifier on one IPU, for inference, or for training with or without recomputation."""
     batch = arguments["batch"]
     if arguments.get("inference"):
-        specs, chip, assumptions = _image_specs(shape, arguments)
-        found, multiply_adds = _estimated(lambda x: model(x, training=False), specs, chip, assumptions)
-        return _prediction(arguments, batch, found.cycles, multiply_adds, 1)
-    step = traced(_classifier(model, shape), *_image_specs(shape, arguments))
+        program = _program(lambda x: model(x, training=False), _image_specs(shape, arguments))
+        found = estimate(program, target(arguments["chip"]), assumptions=_assumptions(arguments))
+        return _prediction(arguments, batch, found.cycles, multiply_adds(program), 1)
+    programs = traced(_classifier(model, shape), _image_specs(shape, arguments))
+    step = programs.on(arguments["chip"], _assumptions(arguments))
     cycles = step.recomputed if arguments.get("recomputation") else step.train.cycles
     # The state of one IPU's optimizer is on its tiles.
     summed = replace(_update(model.count_params(), 0, 1, arguments), streaming=0)
@@ -117,9 +132,8 @@ def _classifier(model: keras.Model, shape: tuple[int, ...]) -> keras.Model:
     return keras.Model(inputs, MeanLoss(dtype="float32")(model(inputs)))
 
 
-def _image_specs(shape: tuple[int, ...], arguments: dict[str, Any]) -> tuple[list[tf.TensorSpec], str, Assumptions]:
-    specs = [tf.TensorSpec((arguments["batch"], *shape), _policy(arguments))]
-    return specs, arguments["chip"], _assumptions(arguments)
+def _image_specs(shape: tuple[int, ...], arguments: dict[str, Any]) -> list[tf.TensorSpec]:
+    return [tf.TensorSpec((arguments["batch"], *shape), _policy(arguments))]
 
 
 def encoder(
@@ -178,6 +192,10 @@ def vision_transformer(arguments: dict[str, Any]) -> Prediction:
     return _pipelined(lambda n: encoder(n, width, heads, length, embedding, head, 0.0), specs, arguments)
 
 
+_encoders: dict[Hashable, list[tuple[Programs, int]]] = {}
+"""The programs of encoders of one and of two layers, and their numbers of parameters."""
+
+
 def _pipelined(
     build: Callable[[int], keras.Model], specs: list[tf.TensorSpec], arguments: dict[str, Any]
 ) -> Prediction:
@@ -186,10 +204,14 @@ def _pipelined(
     The first IPU has the embedding and the loss besides its layers. The last stage, on IPU `last_stage`, is not
     recomputed; if that is the first IPU, only its layers are recomputed.
     """
-    models = [build(count) for count in (1, 2)]
-    one, two = (traced(model, specs, arguments["chip"], _assumptions(arguments)) for model in models)
-    parameters = models[1].count_params() - models[0].count_params()
-    others = models[0].count_params() - parameters - arguments.get("tied", 0)
+    key = program_key(arguments)
+    if key not in _encoders:
+        models = [build(count) for count in (1, 2)]
+        _encoders[key] = [(traced(model, specs), model.count_params()) for model in models]
+    (of_one, counted), (of_two, counted_of_two) = _encoders[key]
+    one, two = (each.on(arguments["chip"], _assumptions(arguments)) for each in (of_one, of_two))
+    parameters = counted_of_two - counted
+    others = counted - parameters - arguments.get("tied", 0)
     chip, ipus, last = target(arguments["chip"]), arguments["layers_by_ipu"], arguments["last_stage"]
     micro_batches, adds = arguments["accumulation"], two.multiply_adds - one.multiply_adds
     layer = two.forward.cycles - one.forward.cycles, two.train.cycles - one.train.cycles
@@ -289,9 +311,9 @@ def _staged(
     """
     batch, chip = arguments["batch"], target(arguments["chip"])
     proportions = arguments.get("memory_proportions", [arguments.get("memory_proportion", 0.6)] * stages)
-    whole, costs_at = _classifier(model, shape), {}
+    programs, costs_at = traced(_classifier(model, shape), _image_specs(shape, arguments)), {}
     for each in set(proportions):
-        step = traced(whole, *_image_specs(shape, arguments | {"memory_proportion": each}))
+        step = programs.on(arguments["chip"], _assumptions(arguments | {"memory_proportion": each}))
         costs_at[each] = np.transpose([*zip_longest(_blocks(step.train), _blocks(step.forward), fillvalue=0)])
     micro_batches, devices = arguments["accumulation"], devices_of(stages, None)
     schedule = make_schedule("Grouped", devices, micro_batches, training=True, recomputation="then_backpropagate")
@@ -318,7 +340,7 @@ def _staged(
     blocks = costs_at[proportions[0]].shape[1]
     cuts = [at] if at else combinations(range(1, blocks), stages - 1)
     cycles = min(execution((0, *cut, blocks)) for cut in cuts) / micro_batches
-    return _prediction(arguments, batch, cycles, step.multiply_adds, stages)
+    return _prediction(arguments, batch, cycles, multiply_adds(programs.train), stages)
 
 
 def _parameters(model: keras.Model) -> dict[int, int]:

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import json
 from math import isfinite
+from typing import Any
 
 import pytest
 
-from benchmarks.published import computed
+from benchmarks.published import computed, program_key
 from engine.profile.estimators import matrix_product
 from engine.profile.prediction import PARTS
 from engine.profile.validation import ESTIMATES, Measurement, bounds, measurements, table, table_of_bounds
 
 ROWS = {each.name: each for each in measurements()}
 KINDS = {kind: [m for m in measurements() if m.subject[0] == kind] for kind in ("estimator", "program", "model")}
-QUICK = ("ResNet-50 inference", "BERT-Base phase 1 training", "U-Net training")
-"""Whole models whose estimates take seconds: each run of the tests sees that a change moves estimates."""
+SLOW = ("resnext101", "efficientnetb4", "swin")
+"""Whole models whose programs take half a minute each to trace and to build."""
+MODELS: dict[tuple[Any, ...], list[Measurement]] = {}
+"""The rows of whole models by their programs: those of one test share them."""
+for each in KINDS["model"]:
+    MODELS.setdefault(program_key(each.subject[1]), []).append(each)
 
 
 def assert_kept(rows: list[Measurement]) -> None:
     """Asserts that pages and reports show the present estimates."""
     found = {each.name: computed(each) for each in rows}
     assert found == {each.name: each.estimate for each in rows}, "python -m benchmarks.published --write"
+
+
+def named(rows: list[Measurement]) -> str:
+    return rows[0].name
 
 
 def test_kept_estimates_of_experiments_are_the_estimators() -> None:
@@ -32,15 +41,15 @@ def test_kept_estimates_of_programs_are_the_products() -> None:
     assert_kept(KINDS["program"])
 
 
-@pytest.mark.parametrize("row", [each for each in KINDS["model"] if each.name in QUICK], ids=lambda row: row.name)
-def test_kept_estimates_of_quick_whole_models_are_the_products(row: Measurement) -> None:
-    assert_kept([row])
+@pytest.mark.parametrize("rows", [rows for key, rows in MODELS.items() if key[0] not in SLOW], ids=named)
+def test_kept_estimates_of_whole_models_are_the_products(rows: list[Measurement]) -> None:
+    assert_kept(rows)
 
 
 @pytest.mark.explore
-@pytest.mark.parametrize("row", [each for each in KINDS["model"] if each.name not in QUICK], ids=lambda row: row.name)
-def test_kept_estimates_of_whole_models_are_the_products(row: Measurement) -> None:
-    assert_kept([row])
+@pytest.mark.parametrize("rows", [rows for key, rows in MODELS.items() if key[0] in SLOW], ids=named)
+def test_kept_estimates_of_slow_whole_models_are_the_products(rows: list[Measurement]) -> None:
+    assert_kept(rows)
 
 
 def test_no_estimate_is_kept_for_a_row_that_is_gone() -> None:
