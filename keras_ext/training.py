@@ -312,7 +312,7 @@ class EpochFunction(StepFunction):
 
     def _build_without_batches(self, kind: BatchType) -> None:
         """Builds model and optimizer for data without a batch, by a trace as Keras 3 makes before it reads them."""
-        if not isinstance(kind, OfSpecs):
+        if self.calls or not isinstance(kind, OfSpecs):
             return
         signature = signature_of(kind.layout, kind.specs)
         self._prepare(signature, kind)

@@ -9,9 +9,8 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src import backend, tree
+from keras.src import tree
 from keras.src.backend import name_scope
-from keras.src.trainers.data_adapters import data_adapter_utils
 
 from engine.errors import ConfigurationError
 from ipu._internal.compiler.variables import tracing
@@ -19,7 +18,7 @@ from ipu._internal.thread_values import ThreadValue
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.epochs.batch_types import BatchType, has_open_rows
 from keras_ext.frameworks.common import serves
-from keras_ext.frameworks.keras3_known_outputs import build_for_known_outputs, symbolic
+from keras_ext.frameworks.keras3_known_outputs import build_parts, symbolic
 from keras_ext.origins import users_own
 from keras_ext.types import Batch, Tensor
 from keras_ext.wrapping import Original
@@ -75,20 +74,6 @@ def is_being_built(model: keras.Model) -> bool:
     Threads that use other models do not wait for the one that builds, which may wait for them.
     """
     return any(each is model for each in tuple(_being_built))
-
-
-@contextlib.contextmanager
-def optimizer_left_out(model: keras.Model) -> Iterator[None]:
-    """Lets Keras build `model` with an optimizer that counts as built, while the context is open."""
-    optimizer = model.optimizer
-    if optimizer is None or optimizer.built:
-        yield
-        return
-    optimizer.built = True
-    try:
-        yield
-    finally:
-        optimizer.built = False
 
 
 def apply_built(apply: Original, optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
@@ -168,15 +153,8 @@ def build(model: keras.Model, mode: str, batch: Batch, batch_type: BatchType) ->
     with _building, being_built(model):  # another thread may build the same model
         if _is_built(model):
             return
-        try:
-            with optimizer_left_out(model), model.distribute_strategy.scope():
-                build_for_known_outputs(model, batch)
-                model._symbolic_build(data_batch=batch)
-        except ValueError:
-            of_loss = error_of_loss(model, batch)
-            if of_loss is None:
-                raise
-            raise of_loss from None
+        with model.distribute_strategy.scope():
+            build_parts(model, mode, batch)
 
 
 def _is_built(model: keras.Model) -> bool:
@@ -197,22 +175,3 @@ def _adopt(optimizer: Any, strategy: tf.distribute.Strategy) -> None:
         if ours and created_under.extended is not strategy.extended:
             optimizer._distribution_strategy = strategy
         optimizer = getattr(optimizer, "inner_optimizer", None)
-
-
-def error_of_loss(model: keras.Model, batch: Batch) -> ValueError | None:
-    """The error of the model's loss for a batch; None if there is none, and for a model without a loss.
-
-    Where Keras builds nothing beforehand it computes the loss first; here metrics would raise first, less clearly.
-    """
-    if batch is None or model._compile_loss is None:
-        return None
-    inputs, labels, weights = data_adapter_utils.unpack_x_y_sample_weight(tree.map_structure(symbolic, batch))
-    try:
-        with model.distribute_strategy.scope():
-            outputs = backend.compute_output_spec(model, inputs, training=False)
-            backend.compute_output_spec(
-                model._compute_loss, inputs, labels, outputs, sample_weight=weights, training=False
-            )
-    except ValueError as error:
-        return error
-    return None

@@ -16,24 +16,22 @@ from keras_ext.frameworks.keras3_output_specs import has_true_output_spec
 from keras_ext.types import Batch, Tensor
 
 
-def build_for_known_outputs(model: keras.Model, batch: Batch) -> None:
-    """Builds the metrics and the loss of a built Functional or Sequential model for a nested batch.
+def build_parts(model: keras.Model, mode: str, batch: Batch) -> None:
+    """Builds a model's layers and, unless it predicts, the loss and the metrics, for a nested batch of KerasTensors.
 
-    Other models, and those whose inputs do not fit, are left to Keras. Raises as Keras for labels that do not fit.
+    As in a step, a loss that fails leaves metrics unbuilt. Raises as Keras for inputs and labels that do not fit.
     """
-    if batch is None or not all(layer.built for layer in model._flatten_layers()):
-        return
-    inputs, labels, weights = data_adapter_utils.unpack_x_y_sample_weight(tree.map_structure(symbolic, batch))
-    with model.distribute_strategy.scope():
-        outputs = _outputs(model, inputs)
-        if outputs is None:
-            return
-        if model._compile_metrics is not None and not model._compile_metrics.built:
-            backend.compute_output_spec(model.compute_metrics, inputs, labels, outputs, sample_weight=weights)
-        if model._compile_loss is not None and not model._compile_loss.built:
-            backend.compute_output_spec(
-                model._compute_loss, inputs, labels, outputs, sample_weight=weights, training=False
-            )
+    inputs, labels, weights = data_adapter_utils.unpack_x_y_sample_weight(batch)
+    is_built = all(layer.built for layer in model._flatten_layers())
+    outputs = _outputs(model, inputs) if is_built else None
+    if outputs is None:
+        outputs = backend.compute_output_spec(model, inputs, training=False)
+    given, computes = (inputs, labels, outputs), mode != "predict"
+    if computes and model._compile_loss is not None and not model._compile_loss.built:
+        backend.compute_output_spec(model._compute_loss, *given, sample_weight=weights, training=False)
+    if computes and model._compile_metrics is not None and not model._compile_metrics.built:
+        backend.compute_output_spec(model.compute_metrics, *given, sample_weight=weights)
+    model._post_build()
 
 
 def symbolic(array: Tensor) -> Any:

@@ -1,12 +1,13 @@
-"""Layers of Keras 3 whose shapes XLA cannot infer, rewritten with static shapes."""
+"""Layers and operations of Keras 3 whose shapes XLA cannot infer, rewritten with static shapes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from keras.src.backend import epsilon
-from keras.src.backend.tensorflow import nn
+from keras.src.backend.tensorflow import core, nn
 from keras.src.layers import BatchNormalization, RandomCrop
 from keras.src.utils import tf_utils
 
@@ -18,11 +19,22 @@ from keras_ext.wrapping import Original, wrap
 
 
 def install() -> None:
-    """Wraps the layers at class level; outside a step of the engine they behave as before."""
+    """Wraps layers and operations of Keras; outside a step of the engine they behave as before."""
+    wrap(core, "fori_loop", _fori_loop)
     wrap(RandomCrop, "transform_images", _crop_to_static_size)
     wrap(BatchNormalization, "_moments", _moments)
     wrap(nn, "batch_normalization", _batch_normalization)
     wrap(tf_utils, "dense_bincount", category_counts.dense_bincount)
+
+
+def _fori_loop(original: Original, lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Nest) -> Any:
+    """Says how many iterations there are, where that is known: gradients of a loop keep a value for each."""
+    bounds = [tf.get_static_value(tf.convert_to_tensor(each)) for each in (lower, upper)] if tracing() else [None]
+    if None in bounds:
+        return original(lower, upper, body_fun, init_val)
+    most = max(int(bounds[1]) - int(bounds[0]), 0)
+    loop = (lambda i, _: i < upper), (lambda i, value: (i + 1, body_fun(i, value)))
+    return tf.while_loop(*loop, (lower, init_val), maximum_iterations=most)[1]
 
 
 def _batch_normalization(

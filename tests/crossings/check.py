@@ -25,7 +25,7 @@ OF_PROGRAMS = ("HOOKS", "BATCH_HOOKS", "numbers", "part", "plain", "rows", "set_
 """Names in the harness that the source of a program uses."""
 EXACT = 1e7
 """Roundings of float64 that count as no difference: some 1e-9."""
-EXACT_WITH_RATES = 1e9
+EXACT_WITH_RATES = 1e10
 """Roundings of float64 that make one of float32, in which schedules compute rates."""
 FLOATS_OF_16_BITS = 2.0**12
 """The rounding of a 16-bit float in roundings of float32, with some margin."""

@@ -98,8 +98,13 @@ TABLE = (
     ),
     *_rows(
         *("keras+unbuilt+bad_call=shape", "keras+unbuilt+bad_call=missing"),
-        values=r".*/(weights|slots|metrics)/.*: plain \[\], here "
-        r"|.*/metrics/\d+/1( length|/\d+): plain (0|nothing), here ",
+        values=r".*/(weights|slots|metrics)/.*: plain \[\], here ",
+        reason="the weights have their initial values, and metrics zeros",
+        page="accelerate.md",
+    ),
+    *_rows(
+        "keras+losses_of_layers+mixed_precision",
+        values=r".*/metrics/\d+/1( length|/\d+): plain (0|nothing), here ",
         reason="the weights have their initial values, and metrics zeros",
         page="accelerate.md",
     ),
@@ -120,10 +125,17 @@ FAULTS = (
         error=r"Creating variables on a non-first call to a function decorated with tf\.function"
         r"|tf\.function only supports singleton tf\.Variables created on the first call"
         r"|Unexpected result of `train_function` \(Empty logs\)"
+        r"|argument of type 'NoneType' is not iterable"
         r"|Attr 'Toutput_types' of 'OptionalFromValue' Op passed list of length 0"
         r"|variable\.shape=\([1-9].* Received: value\.shape=\(0,\)",
         instead="$|of a callback",
         reason="a later call of the same model raises",
+        page="accelerate.md",
+    ),
+    Fault(
+        error="has no attribute '_training_state'",
+        instead="",
+        reason="`AttributeError` about `_training_state`",
         page="accelerate.md",
     ),
     Fault(

@@ -76,7 +76,7 @@ def while_with_break(layer: Looping, x: Any) -> Any:
         turns += 1
         if turns > 12:
             break
-    return x
+    return 0.01 * x
 
 
 @tf.function
@@ -119,7 +119,11 @@ def ops_scan(layer: Looping, x: Any) -> Any:
 
 
 def ops_fori_loop(layer: Looping, x: Any) -> Any:
-    return ops.fori_loop(0, 4, lambda i, v: ops.tanh(ops.matmul(v, layer.fixed)) + ops.cast(i, "float32") * 0.1, x)
+    return iterated(layer.kernel, x)
+
+
+def iterated(kernel: Any, x: Any) -> Any:
+    return ops.fori_loop(0, 4, lambda i, v: ops.tanh(ops.matmul(v, kernel)) + ops.cast(i, "float32") * 0.1, x)
 
 
 def ops_while_loop(layer: Looping, x: Any) -> Any:
@@ -130,7 +134,7 @@ def ops_while_loop(layer: Looping, x: Any) -> Any:
 
 def ops_cond(layer: Looping, x: Any) -> Any:
     made = ops.matmul(x, layer.fixed)
-    return ops.cond(ops.sum(x) > 0.0, lambda: ops_fori_loop(layer, made), lambda: ops.sin(made))
+    return ops.cond(ops.sum(x) > 0.0, lambda: iterated(layer.fixed, made), lambda: ops.sin(made))
 
 
 def ops_vectorized_map(layer: Looping, x: Any) -> Any:
