@@ -33,9 +33,20 @@ _scaled_unbuilt: ThreadValue[Any] = ThreadValue(None)
 
 @contextlib.contextmanager
 def traced_step_of(model: keras.Model) -> Iterator[None]:
-    """Names the model whose step this thread traces, while the context is open."""
+    """Names the model whose step this thread traces, while the context is open.
+
+    Metrics built ahead of a trace that fails are not built again: a step builds them last.
+    """
+    metrics = model._compile_metrics
     with traced_model.replaced_by(model), _scaled_unbuilt.replaced_by(None):
-        yield
+        try:
+            yield
+        except BaseException:
+            if getattr(metrics, "_ipu_built_ahead", False):
+                metrics.built = False
+            raise
+    if metrics is not None:
+        metrics._ipu_built_ahead = False
 
 
 def steps_alone(model: keras.Model, mode: str) -> bool:

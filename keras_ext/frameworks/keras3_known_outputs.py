@@ -31,6 +31,7 @@ def build_parts(model: keras.Model, mode: str, batch: Batch) -> None:
         backend.compute_output_spec(model._compute_loss, *given, sample_weight=weights, training=False)
     if computes and model._compile_metrics is not None and not model._compile_metrics.built:
         backend.compute_output_spec(model.compute_metrics, *given, sample_weight=weights)
+        model._compile_metrics._ipu_built_ahead = True
     model._post_build()
 
 

@@ -89,7 +89,7 @@ def reads(d: Draft, option: str) -> None:
         "weights": "self.model.get_weights()",
         "slots": "[np.asarray(v) for v in getattr(self.model.optimizer, 'variables') or []]",
         "metrics": "[np.asarray(m.result()) for m in self.model.metrics]",
-        "rate": "[int(np.asarray(self.model.optimizer.iterations)), np.asarray(self.model.optimizer.learning_rate)]",
+        "rate": "[int(np.asarray(self.model.optimizer.iterations)), self.model.optimizer.learning_rate]",
     }[option]
     d.need(option != "slots" or d.is_keras3)
     d.need(option != "metrics" or "own step" in d.tags or not d.is_keras3)

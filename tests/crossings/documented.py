@@ -99,13 +99,7 @@ TABLE = (
     *_rows(
         *("keras+unbuilt+bad_call=shape", "keras+unbuilt+bad_call=missing"),
         values=r".*/(weights|slots|metrics)/.*: plain \[\], here ",
-        reason="the weights have their initial values, and metrics zeros",
-        page="accelerate.md",
-    ),
-    *_rows(
-        "keras+losses_of_layers+mixed_precision",
-        values=r".*/metrics/\d+/1( length|/\d+): plain (0|nothing), here ",
-        reason="the weights have their initial values, and metrics zeros",
+        reason="the weights have their initial values",
         page="accelerate.md",
     ),
 )

@@ -169,3 +169,21 @@ def test_inputs_that_do_not_fit_raise_the_error_of_keras() -> None:
         model.compile("sgd", "mse")
         with pytest.raises(ValueError, match="expected axis -1 of input shape to have value 6"):
             model.fit(np.zeros((4, 5), np.float32), np.zeros((4, 3), np.float32), verbose=0)
+
+
+@pytest.mark.parametrize("scope", [nullcontext, lambda: IPUStrategy().scope()], ids=["plain", "ipu"])
+def test_a_first_trace_that_fails_leaves_metrics_unbuilt(scope: Callable[[], Any]) -> None:
+    x, y = np.ones((4, 6), np.float32), np.ones((4, 3), np.float32)
+    with scope():
+        model = sequential()
+        model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"])
+        other = keras.optimizers.SGD(0.1, momentum=0.9)
+        other.build([keras.Variable(1.0)])
+        model.optimizer = other
+        for labels in (None, y):
+            with pytest.raises(ValueError, match="Unknown variable|None values|No loss"):
+                model.fit(x, labels, verbose=0)
+        assert [len(metric.variables) for metric in model.metrics] == [2, 0]
+        model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"])
+        model.fit(x, y, verbose=0)
+    assert [len(metric.variables) for metric in model.metrics] == [2, 2]
