@@ -136,7 +136,8 @@ def test_the_lanes_have_the_phase_of_each_tile(browser: Browser, page: Path, wid
         works = tiles_of(work["place"])
         some, other = min(works) + 0.5, next((t + 0.5 for t in range(1472) if t not in works), None)
         at = begin + row["sync"] / 2
-        assert f"phase sync; compute set {row['number']}; operation {row['name']}" in tip_at(browser, at, some)
+        if row["sync"]:  # what reads its own tile alone needs none
+            assert f"phase sync; compute set {row['number']}; operation {row['name']}" in tip_at(browser, at, some)
         at = begin + row["sync"] + row["exchange"] + row["compute"] / 2
         # A row of pixels has several tiles, so the middle of a range of tiles is tested.
         if len(works) > 20 and width > 375:
