@@ -40,12 +40,13 @@ def is_programs(named: Any) -> bool:
 
 
 def users_own(kind: type, name: str) -> bool:
-    """Whether the method that a class has under a name is not from a library."""
+    """Whether the method that a class has under a name is not from Keras or TensorFlow."""
     owner = next((base for base in kind.__mro__ if name in vars(base)), None)
     if owner is None:
         return False
     method = vars(owner)[name]
-    return is_programs(method if isinstance(method, types.FunctionType) else owner)
+    named = method if isinstance(method, types.FunctionType) else owner
+    return is_programs(named) or not packages_of(named) & {*KERAS, "tensorflow"}
 
 
 def _package_of_class(kind: type) -> str:

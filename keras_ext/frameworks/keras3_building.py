@@ -35,7 +35,7 @@ _scaled_unbuilt: ThreadValue[Any] = ThreadValue(None)
 def traced_step_of(model: keras.Model) -> Iterator[None]:
     """Names the model whose step this thread traces, while the context is open.
 
-    Metrics built ahead of a trace that fails are not built again: a step builds them last.
+    Metrics built ahead of a trace that fails count as unbuilt again: a step builds them last.
     """
     metrics = model._compile_metrics
     with traced_model.replaced_by(model), _scaled_unbuilt.replaced_by(None):

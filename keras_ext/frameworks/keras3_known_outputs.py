@@ -1,4 +1,4 @@
-"""Metrics and losses of Keras 3 models whose outputs' shapes follow from their layers, built without a call of them.
+"""Layers, losses and metrics of Keras 3 models, built before a trace; without a call where outputs' shapes are known.
 
 Keras calls a model for these shapes in a graph that it throws away: a quarter of the operations of a training step.
 """

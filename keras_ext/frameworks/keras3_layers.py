@@ -29,8 +29,10 @@ def install() -> None:
 
 def _fori_loop(original: Original, lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Nest) -> Any:
     """Says how many iterations there are, where that is known: gradients of a loop keep a value for each."""
+    if not tracing():
+        return original(lower, upper, body_fun, init_val)
     first, last = (tf.get_static_value(tf.convert_to_tensor(each)) for each in (lower, upper))
-    if not tracing() or first is None or last is None:
+    if first is None or last is None:
         return original(lower, upper, body_fun, init_val)
     most = max(int(last) - int(first), 0)
     loop = (lambda i, _: i < upper), (lambda i, value: (i + 1, body_fun(i, value)))
