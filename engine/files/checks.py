@@ -13,7 +13,7 @@ from typing import get_args
 from engine.errors import ResourceLimit
 from engine.files.trust import check_vertex
 from engine.ir import Instruction, Module, Shape, TupleShape
-from engine.ir.device_operations import INFEED, is_queue, is_vertex, queue_of
+from engine.ir.device_operations import INFEED, is_first_of_equal, is_queue, is_vertex, queue_of
 from engine.ir.factorizations import factorization_shapes, is_factorization
 from engine.ir.interpolation import interpolation_shape, is_interpolation
 from engine.ir.opcodes import CONTROL_FLOW, OPCODES, opcodes_that
@@ -262,12 +262,17 @@ def _custom_call(instruction: Instruction) -> None:
         made = interpolation_shape(instruction)
         require(instruction.shape == made, f"Expected {made}. Received: {instruction.shape}.")
         return
+    if is_first_of_equal(instruction):
+        operands = array_operands(instruction)
+        fits = len(operands) == 1 and operands[0].rank == 1 and operands[0].element_type in INTEGERS
+        require(fits and instruction.shape == Shape("s32", operands[0].dimensions), "Expected ids [n] and s32 [n].")
+        return
     if is_value_check(instruction):
         _value_check(instruction)
         return
     require(
         is_queue(instruction),
-        f"Expected a queue, value check, vertex, factorization or interpolation. "
+        f"Expected a queue, value check, vertex, factorization, interpolation or first of equal ids. "
         f"Received: {instruction.get('custom_call_target')!r:.80}.",
     )
     require(bool(queue_of(instruction)), "Expected a queue with a name.")

@@ -10,7 +10,7 @@ from engine.host.encoded import Encoded, HostWork
 from engine.host.kernels.calls import encoded_call, encoded_check, encoded_exception_check, encoded_vertex
 from engine.host.kernels.factors import encoded_cholesky, encoded_factorization, encoded_solve
 from engine.host.kernels.fourier import encoded_fourier
-from engine.host.kernels.indexing import encoded_gather, encoded_scatter, encoded_slice
+from engine.host.kernels.indexing import encoded_first_of_equal, encoded_gather, encoded_scatter, encoded_slice
 from engine.host.kernels.interpolation import encoded_interpolation
 from engine.host.kernels.loops import encoded_loop, encoded_transpose
 from engine.host.kernels.pooling import encoded_select_and_scatter
@@ -27,7 +27,7 @@ from engine.program.work.factors import CholeskyWork, FactorizationWork, SolveWo
 from engine.program.work.fourier import FourierWork
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.host_call import HostCall
-from engine.program.work.indexing import GatherWork, ScatterWork, SliceWork
+from engine.program.work.indexing import FirstOfEqualWork, GatherWork, ScatterWork, SliceWork
 from engine.program.work.interpolation import InterpolationWork
 from engine.program.work.queues import LeafCopyWork, QueueWork
 from engine.program.work.random import DrawWork, NextStateWork, RandomBitsWork
@@ -44,6 +44,7 @@ ENCODERS: dict[type[Work], Callable[[Any], Encoded]] = {
     DrawWork: encoded_draw,
     ExceptionCheckWork: encoded_exception_check,
     FactorizationWork: encoded_factorization,
+    FirstOfEqualWork: encoded_first_of_equal,
     FourierWork: encoded_fourier,
     FusedLoop: encoded_loop,
     GatherWork: encoded_gather,

@@ -22,6 +22,8 @@ results.
 """
 VERTEX = "ipu.vertex"
 """(arrays...) -> (arrays...): a vertex of the user's own on each slice; config as in `engine.ir.vertices`."""
+FIRST_OF_EQUAL = "ipu.first_of_equal"
+"""(ids [n]) -> s32 [n]: the first position of an id equal to each id."""
 CROSS_REPLICA_SUM = "ipu.cross_replica_sum"
 BATCH_NORM = "batch_norm"
 """Marks, in the config of a cross-replica sum, a statistic of a batch normalisation."""
@@ -103,6 +105,11 @@ def is_host_function(instruction: Instruction) -> bool:
 def is_vertex(instruction: Instruction) -> bool:
     """Whether an instruction runs a vertex of the user's own."""
     return target_of(instruction) == VERTEX
+
+
+def is_first_of_equal(instruction: Instruction) -> bool:
+    """Whether an instruction finds the first positions of equal ids."""
+    return target_of(instruction) == FIRST_OF_EQUAL
 
 
 def calls_of_host_functions(module: Module) -> Iterator[Instruction]:

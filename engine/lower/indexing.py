@@ -12,7 +12,10 @@ from engine.program.passes.row_sums import RowScatter
 from engine.program.program import Address, Span, WorkEstimate
 from engine.program.work.base import Array
 from engine.program.work.copy import Purpose
-from engine.program.work.indexing import GatherWork, ScatterWork
+from engine.program.work.indexing import FirstOfEqualWork, GatherWork, ScatterWork
+
+MOST_COMPARED = 1 << 13
+"""Ids up to which a chip compares all pairs, in fewer cycles than it sorts them."""
 
 
 @lowering("gather")
@@ -109,3 +112,16 @@ def _named_rows(instruction: Instruction) -> int:
         numbers.index_vector_dim == ids.rank - 1 and ids.dimensions[-1] == 1
     )
     return ids.elements if last else 0
+
+
+def lower_first_of_equal(context: Context, instruction: Instruction) -> Value:
+    """Finds the first positions of equal ids."""
+    (ids,) = instruction.operands
+    source, result, named = context.buffer(ids), context.result_buffer(instruction), ids.array_shape.elements
+    work = FirstOfEqualWork(Array(Address(source), ids.array_shape), Address(result))
+    # Tiles compare few ids with each other, and sort many.
+    pairs, sorted_by = named * named, named * max(1, named.bit_length())
+    compared = {"compare": pairs, "select": pairs, "minimum": pairs}
+    estimate = WorkEstimate(compared if named <= MOST_COMPARED else {"sort": sorted_by}, 0, "s32")
+    context.emit_for(instruction, work, min(named, 1), [source], [result], estimate, one_worker=True)
+    return result

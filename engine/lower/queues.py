@@ -12,6 +12,7 @@ from engine.ir import Instruction, Shape
 from engine.ir.device_operations import (
     INFEED,
     QueueSignature,
+    is_first_of_equal,
     is_host_function,
     is_queue,
     is_vertex,
@@ -24,6 +25,7 @@ from engine.ir.value_checks import is_value_check
 from engine.lower.context import Context, Value, lowering
 from engine.lower.factorizations import lower_factorization
 from engine.lower.host_calls import lower_host_function
+from engine.lower.indexing import lower_first_of_equal
 from engine.lower.interpolation import lower_interpolation
 from engine.lower.value_checks import lower_value_check
 from engine.lower.vertices import lower_vertex
@@ -69,6 +71,8 @@ def lower_custom_call(context: Context, instruction: Instruction) -> Value:
         return lower_factorization(context, instruction)
     if is_interpolation(instruction):
         return lower_interpolation(context, instruction)
+    if is_first_of_equal(instruction):
+        return lower_first_of_equal(context, instruction)
     if not is_queue(instruction):
         raise context.unsupported(instruction)
     queue = _queue(context, instruction)

@@ -12,7 +12,7 @@ import numpy as np
 from engine.errors import ConfigurationError, UnsupportedOperation
 from engine.host_functions import bound_function
 from engine.ir import Instruction, Shape
-from engine.ir.device_operations import INFEED, is_host_function, is_queue, is_vertex, queue_of
+from engine.ir.device_operations import INFEED, is_first_of_equal, is_host_function, is_queue, is_vertex, queue_of
 from engine.ir.factorizations import is_factorization
 from engine.ir.interpolation import is_interpolation
 from engine.ir.printer import print_instruction
@@ -77,11 +77,13 @@ def _custom_call(instruction: Instruction, operands: list[np.ndarray]) -> Value:
         return factorized(instruction, operands)
     if is_interpolation(instruction):
         return interpolated(instruction, operands[0])
+    if is_first_of_equal(instruction):
+        return first_of_equal(operands[0])
     if not is_queue(instruction):
         raise UnsupportedOperation(
             f"Expected an operation the engine defines. Received: {print_instruction(instruction)}. "
-            f"Of custom calls, only infeeds, outfeeds, host functions, value checks, vertices, factorizations and "
-            f"interpolations have a definition."
+            f"Of custom calls, only infeeds, outfeeds, host functions, value checks, vertices, factorizations, "
+            f"interpolations and first positions of equal ids have a definition."
         )
     *leaves, token = operands
     ring = (_bound.get() or {}).get(queue_of(instruction))
@@ -99,6 +101,12 @@ def _not_bound(instruction: Instruction) -> ConfigurationError:
     return ConfigurationError(
         f"Expected a ring for queue {queue_of(instruction)!r}. Received: none. Pass it to run(queues=...)."
     )
+
+
+def first_of_equal(ids: np.ndarray) -> np.ndarray:
+    """The first position of an id equal to each id, int32."""
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    return first[inverse].astype(np.int32)
 
 
 def failing_element(check: ValueCheck, values: np.ndarray) -> int:

@@ -30,6 +30,7 @@ MODULES = (
     *(
         "engine.codelets.rows.gather",
         "engine.codelets.rows.gather_rows",
+        "engine.codelets.rows.first_of_equal",
         "engine.codelets.rows.scatter",
         "engine.codelets.rows.scatter_rows",
     ),

@@ -15,7 +15,7 @@ from tests.engine.running import fast
 
 ROWS, WIDTH, NAMED = 8192, 40, 50
 MANY = 500
-"""A number of ids for which not all pairs are compared."""
+"""A number of ids with many equal ones."""
 NUMBERS = ScatterDimensionNumbers((1,), (0,), (0,), 1)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.codelets.language.record import Part, block
 from engine.codelets.rows.dynamic_slice import DynamicSlice, Start, dynamic_slice
+from engine.codelets.rows.first_of_equal import FirstOfEqual, first_of_equal, slot_bits
 from engine.codelets.rows.gather import GatherParts, RunDimension, encode_gather, gather, index_layout
 from engine.codelets.rows.gather_rows import gather_rows, gathers_rows
 from engine.codelets.rows.scatter import (
@@ -24,7 +25,7 @@ from engine.ir.attributes import ScatterDimensionNumbers
 from engine.ir.shape import Shape
 from engine.ir.strides import byte_strides, index_signed, merge
 from engine.machine_code.abi import Scratch
-from engine.program.work.indexing import Counted, GatherWork, ScatterPlan, ScatterWork, SliceWork
+from engine.program.work.indexing import Counted, FirstOfEqualWork, GatherWork, ScatterPlan, ScatterWork, SliceWork
 
 Address = Any
 
@@ -79,6 +80,16 @@ def encoded_slice(work: SliceWork) -> Encoded:
         iteration=Scratch.ITERATION + work.counter,
     )
     return Encoded.of(dynamic_slice, block(header, Start.of_each(starts), RunDimension.of_each(runs)))
+
+
+def encoded_first_of_equal(work: FirstOfEqualWork) -> Encoded:
+    """The fields of `FirstOfEqual`."""
+    ids = work.ids.shape
+    bits = slot_bits(ids.elements)
+    fields = FirstOfEqual(
+        ids=work.ids.address, index_bytes=ids.dtype.itemsize, named=ids.elements, slot_bits=bits, target=work.target
+    )
+    return Encoded.of(first_of_equal, block(fields), 4 << bits)
 
 
 def encode_scatter(

@@ -125,6 +125,14 @@ class ScatterPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstOfEqualWork(Work):
+    """The first position of an id equal to each id, int32. It is one unit."""
+
+    ids: Array
+    target: Address
+
+
+@dataclass(frozen=True, slots=True)
 class Counted:
     """A start that is known for each iteration of a loop: its first value, and its growth per iteration."""
 
