@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations, pairwise, zip_longest
 from math import ceil, prod
 from typing import Any
@@ -21,15 +22,13 @@ from keras import layers
 
 from benchmarks import published_networks as networks
 from benchmarks.published import program_key
-from engine.compile import build_program
+from benchmarks.published_steps import Programs, multiply_adds, program_of, traced
 from engine.partition.schedule import Kind, devices_of, make_schedule
 from engine.profile import Assumptions, Estimate, estimate
 from engine.profile.links import all_reduce, transfer_cycles
-from engine.profile.schedule_timing import lay_out
+from engine.profile.schedule_timing import lay_out, period_of
 from engine.profile.step_costs import PartCost
-from engine.program.program import Program
 from engine.target import Target, target
-from ipu._internal.compiler.trace import trace_step
 
 VOCABULARY = 30_522
 BLOCK = re.compile(r"block(\d+)")
@@ -47,63 +46,6 @@ class Prediction:
     share_of_peak: float
 
 
-@dataclass(frozen=True)
-class Step:
-    """Cost reports of a training step and of the forward pass alone, and the training step's multiply-adds."""
-
-    train: Estimate
-    forward: Estimate
-    multiply_adds: int
-
-    @property
-    def recomputed(self) -> float:
-        """Cycles of a step that runs the forward pass twice."""
-        return self.train.cycles + self.forward.cycles
-
-
-@dataclass(frozen=True)
-class Programs:
-    """The programs of a training step and of the forward pass alone."""
-
-    train: Program
-    forward: Program
-
-    def on(self, chip: str, assumptions: Assumptions) -> Step:
-        """The cost reports of both on a chip."""
-        train, forward = (estimate(each, target(chip), assumptions=assumptions) for each in (self.train, self.forward))
-        return Step(train, forward, multiply_adds(self.train))
-
-
-def traced(model: keras.Model, specs: list[tf.TensorSpec]) -> Programs:
-    """Trace the step of a model that maps its inputs to one loss. Its update is one addition, as in accumulation."""
-
-    def train(*inputs: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            loss = model(list(inputs) if len(inputs) > 1 else inputs[0], training=True)
-        variables = [v.value for v in model.trainable_variables]
-        for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
-            if isinstance(gradient, tf.IndexedSlices):
-                variable.scatter_sub(gradient)
-            elif gradient is not None:
-                variable.assign_sub(gradient)
-        return loss
-
-    def forward(*inputs: tf.Tensor) -> tf.Tensor:
-        return model(list(inputs) if len(inputs) > 1 else inputs[0], training=True)
-
-    return Programs(_program(train, specs), _program(forward, specs))
-
-
-def _program(step: Callable[..., tf.Tensor], specs: list[tf.TensorSpec]) -> Program:
-    trace = trace_step(step, specs)
-    return build_program(trace.module, trace.roles, trace.constants)
-
-
-def multiply_adds(program: Program) -> int:
-    """The multiply-adds of a step."""
-    return sum(each.work_estimate.multiply_adds for each in program.compute_sets)
-
-
 class MeanLoss(layers.Layer):
     """A layer with the mean cross entropy of logits and labels of class 0, in fp32. Labels do not affect cycles."""
 
@@ -115,7 +57,7 @@ def images(model: keras.Model, shape: tuple[int, ...], arguments: dict[str, Any]
     """The prediction for a classifier on one IPU, for inference, or for training with or without recomputation."""
     batch = arguments["batch"]
     if arguments.get("inference"):
-        program = _program(lambda x: model(x, training=False), _image_specs(shape, arguments))
+        program = program_of(lambda x: model(x, training=False), _image_specs(shape, arguments))
         found = estimate(program, target(arguments["chip"]), assumptions=_assumptions(arguments))
         return _prediction(arguments, batch, found.cycles, multiply_adds(program), 1)
     programs = traced(_classifier(model, shape), _image_specs(shape, arguments))
@@ -321,7 +263,7 @@ def _staged(
     scale = batch * _item_bytes(arguments)
     crossing = [(scale * size, made, used) for size, made, used in _between_blocks(model)]
 
-    def execution(edges: tuple[int, ...]) -> int:
+    def costs_of(edges: tuple[int, ...]) -> dict[tuple[Kind, int], PartCost]:
         costs, sync = {}, chip.external_sync_cycles(stages)
         links = {kind: [0] * stages for kind in ("forward", "recompute", "backward")}
         for size, made, used in crossing:
@@ -335,11 +277,12 @@ def _staged(
                 costs[kind, stage] = PartCost(kind, stage, compute=cycles, sync=sync, links=links[kind][stage])
             held = sum(number for block, number in parameters.items() if first <= block < end)
             costs["update", stage] = _update(held, stage, stages, arguments)
-        return lay_out(schedule, costs).cycles
+        return costs
 
     blocks = costs_at[proportions[0]].shape[1]
     cuts = [at] if at else combinations(range(1, blocks), stages - 1)
-    cycles = min(execution((0, *cut, blocks)) for cut in cuts) / micro_batches
+    costs = min((costs_of((0, *cut, blocks)) for cut in cuts), key=partial(period_of, schedule))
+    cycles = lay_out(schedule, costs).cycles / micro_batches
     return _prediction(arguments, batch, cycles, multiply_adds(programs.train), stages)
 
 

@@ -35,6 +35,15 @@ class ScheduleTiming:
         return {ipu: 1 - busy / whole if whole else 0.0 for ipu, busy in self.busy(update=False).items()}
 
 
+def period_of(schedule: Schedule, costs: Mapping[tuple[Kind, int], PartCost]) -> int:
+    """Cycles per micro-batch while all stages are busy. A part without an entry in `costs` takes no cycles."""
+    phases: dict[int, int] = {}
+    for part in schedule.parts:
+        phase, cost = part.start % schedule.period, costs.get((part.kind, part.stage))
+        phases[phase] = max(phases.get(phase, 0), cost.cycles if cost else 0)
+    return sum(phases.values())
+
+
 def lay_out(schedule: Schedule, costs: Mapping[tuple[Kind, int], PartCost]) -> ScheduleTiming:
     """Lay out the rows of a schedule in time. All IPUs sync at a slot's end: it takes as long as its longest row.
 
@@ -57,8 +66,4 @@ def lay_out(schedule: Schedule, costs: Mapping[tuple[Kind, int], PartCost]) -> S
         TimedRow(r.slot, r.ipu, r.stage, r.kind, r.micro_batch, starts[r.slot], cost(r.kind, r.stage).cycles)
         for r in schedule.rows
     )
-    phases: dict[int, int] = {}
-    for part in schedule.parts:
-        phase = part.start % schedule.period
-        phases[phase] = max(phases.get(phase, 0), cost(part.kind, part.stage).cycles)
-    return ScheduleTiming(rows, tuple(critical), sum(phases.values()))
+    return ScheduleTiming(rows, tuple(critical), period_of(schedule, costs))

@@ -15,8 +15,6 @@ from engine.profile.validation import ESTIMATES, Measurement, bounds, measuremen
 
 ROWS = {each.name: each for each in measurements()}
 KINDS = {kind: [m for m in measurements() if m.subject[0] == kind] for kind in ("estimator", "program", "model")}
-SLOW = ("resnext101", "efficientnetb4", "swin")
-"""Whole models whose programs take half a minute each to trace and to build."""
 MODELS: dict[tuple[Any, ...], list[Measurement]] = {}
 """The rows of whole models by their programs: those of one test share them."""
 for each in KINDS["model"]:
@@ -41,14 +39,8 @@ def test_kept_estimates_of_programs_are_the_products() -> None:
     assert_kept(KINDS["program"])
 
 
-@pytest.mark.parametrize("rows", [rows for key, rows in MODELS.items() if key[0] not in SLOW], ids=named)
+@pytest.mark.parametrize("rows", MODELS.values(), ids=named)
 def test_kept_estimates_of_whole_models_are_the_products(rows: list[Measurement]) -> None:
-    assert_kept(rows)
-
-
-@pytest.mark.explore
-@pytest.mark.parametrize("rows", [rows for key, rows in MODELS.items() if key[0] in SLOW], ids=named)
-def test_kept_estimates_of_slow_whole_models_are_the_products(rows: list[Measurement]) -> None:
     assert_kept(rows)
 
 
