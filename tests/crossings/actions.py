@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.crossings.plan import FIT, Draft, action, feature
+from tests.crossings.plan import FIT, THREADS, Draft, action, feature
 
 COMPILE = "note('compile', lambda: compiled(model) and None)"
 
@@ -233,7 +233,7 @@ def threads(d: Draft, option: str) -> None:
     predict = f"lambda: model.predict({d.predicted}, verbose=0)"
     calls = {"fit": f"lambda: {FIT}", "predict": predict, "both": f"{predict}, {predict}"}[option]
     d.need(option != "both" or (d.is_arrays and d.kind != "stateful"))
-    _act(d, "in threads", f"in_threads({calls})")
+    _act(d, THREADS, f"in_threads({calls})")
 
 
 @feature("action", weight=1.5)

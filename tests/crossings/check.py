@@ -17,7 +17,7 @@ import tf_keras
 from tests.crossings import harness
 from tests.crossings.compare import Items, differences
 from tests.crossings.documented import also_in_xla, before_faults, excused
-from tests.crossings.plan import Plan
+from tests.crossings.plan import THREADS, Plan
 
 KERAS = {"keras": keras, "tf_keras": tf_keras}
 REFUSALS = {"UnsupportedOperation", "ConfigurationError", "StepCountError"}
@@ -27,6 +27,8 @@ EXACT = 1e7
 """Roundings of float64 that count as no difference: some 1e-9."""
 EXACT_WITH_RATES = 1e10
 """Roundings of float64 that make one of float32, in which schedules compute rates."""
+TRIES = 6
+"""Runs of a program whose threads disturb each other in plain tf_keras: a quarter of the runs of two fail."""
 FLOATS_OF_16_BITS = 2.0**12
 """The rounding of a 16-bit float in roundings of float32, with some margin."""
 
@@ -85,7 +87,11 @@ def _run(source: str, keras_name: str, mode: str, f: str = "float32", in_xla: bo
     names |= {name: getattr(harness, name) for name in OF_PROGRAMS}
     linecache.cache["<program>"] = len(source), None, source.splitlines(keepends=True), "<program>"  # h5 files keep it
     exec(compile(source, "<program>", "exec"), names)
-    return harness.run(names["program"], KERAS[keras_name], mode, f, in_xla)
+    for _ in range(TRIES):
+        items = harness.run(names["program"], KERAS[keras_name], mode, f, in_xla)
+        if mode != "plain" or not any(label == THREADS and isinstance(value, harness.Raised) for label, value in items):
+            break
+    return items
 
 
 def raised_by_keras(plan: Plan) -> list[str]:

@@ -192,7 +192,7 @@ def validation(d: Draft, option: str) -> None:
         d.need("endless" not in d.tags)
         # Otherwise tf_keras loses batches of the generator that it has read ahead.
         d.fit["validation_data"] = (
-            f"(rows((x, y), {'i, i + b' if d.is_keras3 else '0, b'}) for i in range(0, n, b) for _ in range(99))"
+            f"(rows((x, y), {'i, i + b' if d.is_keras3 else '0, b'}) for i in range(0, n, b) for _ in range(999))"
         )
         d.fit["validation_steps"] = "1"
     d.tags.add("validation")

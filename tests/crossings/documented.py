@@ -139,6 +139,12 @@ FAULTS = (
         page="accelerate.md",
     ),
     Fault(
+        error=r"^'\w+'$|Unable to",
+        instead=".*No such file or directory",
+        reason="a file whose saving raised an error",
+        page="accelerate.md",
+    ),
+    Fault(
         error=r"cannot access local variable 'batch_outputs'",
         instead="Expected data with at least one sample",
         reason="`predict` of data without a single batch",

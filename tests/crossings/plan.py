@@ -20,6 +20,8 @@ REPEATED = ("slots", "metrics", "compile", "epochs", "callback", "before", "acti
 """The groups of which a program may have several features; actions keep their order and may come twice."""
 ROOMS = ("models", "own_steps", "data", "compiling", "callbacks", "actions")
 SEED = 17
+THREADS = "in threads"
+"""The label of calls in two threads."""
 FIT = "model.fit(**given('steps_per_epoch'), **fit(), callbacks=callbacks())"
 
 

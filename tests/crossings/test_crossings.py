@@ -84,6 +84,13 @@ def test_other_numbers_errors_and_orders_are_seen() -> None:
     assert differences([("fit", workers.Checked), *wanted[1:]], wanted)
 
 
+def test_an_overflow_in_float64_ends_in_infinity_or_nan() -> None:
+    wanted, got = ([("end", np.array(each))] for each in ([1.0, np.nan, np.inf], [1.0, -np.inf, np.nan]))
+    assert differences(got, wanted)
+    assert not differences(got, wanted, f="float64")
+    assert differences([("end", np.array([1.0, 2.0, np.nan]))], wanted, f="float64")
+
+
 def test_a_failure_is_cut_down_to_its_features() -> None:
     plan = Plan.read(
         "keras scope recurrent=GRU size=22/4 adam=amsgrad clipping=clipvalue logged=all fit evaluate predict"
@@ -119,6 +126,16 @@ def test_nothing_is_compared_after_a_fault_of_plain_keras() -> None:
     got: list[Any] = [("bad missing", fault), ("fit", 0.5), ("state", 2)]
     assert before_faults(got, wanted) == (got[:1], wanted[:1])
     assert before_faults(wanted, wanted) == (wanted, wanted)
+
+
+def test_what_reads_a_file_that_was_not_saved_is_not_compared() -> None:
+    failed, absent = (
+        Raised(ValueError("name already exists")),
+        Raised(FileNotFoundError(2, "No such file or directory")),
+    )
+    wanted: list[Any] = [("save", failed), ("load", Raised(KeyError("kernel_velocity"))), ("state", 1)]
+    got: list[Any] = [("save", failed), ("load", absent), ("state", 2)]
+    assert before_faults(got, wanted) == (got[:1], wanted[:1])
 
 
 def test_counts_at_the_end_of_unknown_data_are_those_of_xla() -> None:
