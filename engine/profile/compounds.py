@@ -7,7 +7,7 @@ function of another if it depends on no third one and has the function's values 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import erf, pi, sqrt
@@ -136,41 +136,65 @@ def _gradient(terms: Terms, number: int) -> Charged | None:
             inner = _function(terms, derivative)
             if inner and inner.opcode in GRADIENTS and gradient not in (derivative, *inner.operands):
                 return Charged(number, inner.opcode, (gradient, *inner.operands))
+    if term.opcode in ("add", "subtract", "multiply"):
+        return _linear(terms, number)
+    return None
+
+
+def _linear(terms: Terms, root: int) -> Charged | None:
+    """A derivative whose gradient is multiplied into each of its parts, as automatic differentiation writes it."""
+    for inputs, cone in _cones(terms, root, 2):
+        for gradient, source in (inputs, inputs[::-1]):
+            found = _values(terms, {source: SAMPLES, gradient: 1.0}, cone)
+            name = _named(found)
+            if name in GRADIENTS and _close(_values(terms, {source: SAMPLES, gradient: -3.0}, cone), -3 * found):
+                return Charged(root, name, (gradient, source))
     return None
 
 
 def _function(terms: Terms, root: int) -> Charged | None:
     """The vertex of a term that equals one of FUNCTIONS of a single other term, the nearest one; None for others."""
-    if not terms[root].opcode or not terms[root].is_float:
-        return None
-    pending, seen, cone = [-root], {root}, list[int]()
-    while pending and len(cone) <= MOST_OPERATIONS:
+    for (source,), cone in _cones(terms, root, 1):
+        name = _named(_values(terms, {source: SAMPLES}, cone))
+        if name:
+            return Charged(root, name, (source,))
+    return None
+
+
+def _cones(terms: Terms, root: int, count: int) -> Iterator[tuple[list[int], list[int]]]:
+    """The `count` terms on which a term depends, and the operations between, in order: the nearest such terms first."""
+    pending, leaves, seen, cone, shown = [-root], list[int](), {root}, list[int](), 0
+    while pending and len(cone) <= MOST_OPERATIONS and len(leaves) <= count:
+        if len(pending) + len(leaves) == count and len(cone) > shown:
+            shown = len(cone)
+            yield [*(-each for each in pending), *leaves], cone[::-1]
         number = -heapq.heappop(pending)
         term = terms[number]
-        if not pending and cone:
-            name = _named(terms, number, cone[::-1])
-            if name:
-                return Charged(root, name, (number,))
         if not term.is_float or (term.opcode not in UNARY and term.opcode not in BINARY):
-            return None
+            leaves.append(number)
+            continue
         cone.append(number)
         for operand in term.operands:
             if operand not in seen and terms[operand].number is None:
                 seen.add(operand)
                 heapq.heappush(pending, -operand)
-    return None
 
 
-def _named(terms: Terms, source: int, cone: Sequence[int]) -> str:
-    """The name of the function whose values the last term of a cone has; "" if there is none."""
-    values: dict[int, Values] = {source: SAMPLES}
+def _values(terms: Terms, given: Mapping[int, Values], cone: Sequence[int]) -> np.ndarray:
+    """The values of the last term of a cone, from those of the terms on which it depends."""
+    values = dict(given)
     with np.errstate(all="ignore"):
         for number in cone:
             opcode = terms[number].opcode
             operands = [values[o] if o in values else terms[o].number or 0.0 for o in terms[number].operands]
             values[number] = UNARY[opcode](*operands) if opcode in UNARY else BINARY[opcode](*operands)
-    found = np.broadcast_to(values[cone[-1]], SAMPLES.shape)
-    for name, expected in FUNCTIONS.items():
-        if np.all(np.abs(found - expected) <= TOLERANCE * np.maximum(1, np.abs(expected))):
-            return name
-    return ""
+    return np.broadcast_to(values[cone[-1]], SAMPLES.shape)
+
+
+def _named(found: np.ndarray) -> str:
+    """The name of the function that has these values; "" if there is none."""
+    return next((name for name, expected in FUNCTIONS.items() if _close(found, expected)), "")
+
+
+def _close(found: np.ndarray, expected: np.ndarray) -> bool:
+    return bool(np.all(np.abs(found - expected) <= TOLERANCE * np.maximum(1, np.abs(expected))))

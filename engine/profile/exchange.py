@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from engine.profile.exponential_sums import exponential_sums
 from engine.profile.library_types import narrowed
 from engine.profile.loop_states import states_in_place
 from engine.profile.mapping import LINEAR, Layout, Spread, layout_of
-from engine.profile.vertices import RANDOM_BITS, inputs_of
+from engine.profile.random_numbers import generators
+from engine.profile.vertices import inputs_of
 from engine.program.nest import Apply
 from engine.program.program import Buffer, ComputeSet, Span
 from engine.program.work.contraction import Contraction
@@ -40,8 +42,12 @@ class Layouts:
         self.arranged: set[Buffer] = set()
         """Variables, and what stands for them, in the order in which the matrix engine reads them."""
         self._tables: set[Buffer] = set()
-        self.random_bits: frozenset[Buffer] = frozenset()
-        self.halves = narrowed(compute_sets)
+        self.narrowed = narrowed(compute_sets)
+        self.library = replace(
+            generators(compute_sets),
+            halves=self.narrowed.terms,
+            exponential_sums=exponential_sums(compute_sets),
+        )
         self.parts: dict[Buffer, int] = {}
         """The number of partial sums of each product that the program splits. A chip's plan splits sums itself."""
         for each in compute_sets:
@@ -96,16 +102,18 @@ class Layouts:
     def known_of(self, compute_set: ComputeSet) -> Hashable:
         """Facts about its arrays that decide a compute set's cost: copies of it with equal facts have equal costs."""
         reads = (
-            (self._written.get(b), self.is_home(b, compute_set), self.is_table(b), b in self.random_bits, b.kind)
+            (self._written.get(b), self.is_home(b, compute_set), self.is_table(b), b.kind, *self._library_of(b))
             for b in (span.buffer for span in compute_set.reads)
         )
         writes = ((b in self._homes, b.permanent, b.kind) for b in (span.buffer for span in compute_set.writes))
-        return tuple(reads), tuple(writes), self.halves.terms.get(compute_set)
+        known = (compute_set in self.library.keys, compute_set in self.library.drawn)
+        return tuple(reads), tuple(writes), known, self.library.halves.get(compute_set)
+
+    def _library_of(self, buffer: Buffer) -> tuple[bool, bool]:
+        return buffer in self.library.random, buffer in self.library.exponential_sums
 
     def write(self, compute_set: ComputeSet) -> None:
         """Records the layout of each array that a compute set writes; without a partition it is row-major."""
-        if RANDOM_BITS in compute_set.work_estimate.elements:
-            self.random_bits |= {span.buffer for span in compute_set.writes}
         for span in compute_set.writes:
             found = layout_of(span.buffer, span.partition, compute_set.units)
             self._written[span.buffer] = LINEAR if found is None else found

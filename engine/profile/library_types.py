@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from engine.profile.compounds import Term, Terms
-from engine.profile.vertices import HALF, inputs_of, terms_of
+from engine.profile.vertices import HALF, buffers_of, terms_of
 from engine.program.program import Buffer, ComputeSet
 from engine.program.work.fused_loop import FusedLoop
 
@@ -110,7 +110,7 @@ class _Islands:
         for at, term in enumerate(terms):
             if term.opcode and term.element_type == "f32":
                 yield [(number, at), *((number, o) for o in term.operands if _is_value(terms[o]))]
-        for access, buffer in _buffers(compute_set, loop).items():
+        for access, buffer in buffers_of(compute_set, loop).items():
             if _passes(buffer):
                 places = [at for at, term in enumerate(terms) if term.access == access]
                 places += [store.node for store in nest.stores if store.access == access]
@@ -155,7 +155,7 @@ class _Islands:
             if isinstance(reduction.combine, str):
                 here.combines.add(reduction.combine)
             here.squares |= any(_is_square(terms, value) for value in reduction.values)
-        for access, buffer in _buffers(compute_set, loop).items():
+        for access, buffer in buffers_of(compute_set, loop).items():
             if buffer.shape.element_type != "f32" or (_passes(buffer) and buffer in self._read):
                 continue
             places = [at for at, term in enumerate(terms) if term.access == access]
@@ -175,14 +175,3 @@ def _is_square(terms: Terms, number: int) -> bool:
 def _passes(buffer: Buffer) -> bool:
     """Whether an array passes fp32 values between compute sets: scalars, variables, feeds and constants do not."""
     return buffer.kind == "arena" and buffer.shape.element_type == "f32" and buffer.shape.elements > 1
-
-
-def _buffers(compute_set: ComputeSet, loop: FusedLoop) -> dict[int, Buffer]:
-    """The arrays of a fused loop, by the operand's number."""
-    found = {number: span.buffer for number, span in inputs_of(compute_set, loop).items()}
-    for number in loop.written:
-        operand = loop.operands[number]
-        address = getattr(operand, "address", None)
-        if address is not None:
-            found[number] = address.buffer
-    return found

@@ -197,7 +197,7 @@ class _MemoryEstimator:
         category = self.categories.get(buffer) or of_array(name)
         placer = self.stream_tiles if category == STREAM_BUFFERS else self.compute_tiles
         elements = buffer.shape.elements // self.layouts.parts.get(buffer, 1)
-        item = HALF_BYTES if buffer in self.layouts.halves.arrays else buffer.shape.dtype.itemsize
+        item = HALF_BYTES if buffer in self.layouts.narrowed.arrays else buffer.shape.dtype.itemsize
         placement = placer.place(elements, item, tiles)
         if category == STREAM_BUFFERS and self.assumptions.overlapped_io and self.streams_fit:
             placement = placement.scaled(2)

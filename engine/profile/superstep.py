@@ -34,7 +34,7 @@ def superstep(
         return one_after_the_other(
             [product_step(best_plan(each, target, options)) for each in planned_of(compute_set, layouts)]
         )
-    if layouts.adds_parts(compute_set):
+    if layouts.adds_parts(compute_set) or compute_set in layouts.library.keys:
         shape = compute_set.writes[0].buffer.shape
         return SuperstepCost(0, 0, 0, spread(shape.elements, shape.dtype.itemsize, target).tiles, 0)
     rows = lookup_at_home(compute_set, layouts)
@@ -55,7 +55,7 @@ def lookup_at_home(compute_set: ComputeSet, layouts: Layouts) -> Lookup | None:
 
 
 def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> SuperstepCost:
-    work = work_of(compute_set, layouts.random_bits, layouts.halves.terms.get(compute_set, frozenset()))
+    work = work_of(compute_set, layouts.library)
     item = _item_bytes(compute_set)
     operations, points = work.operations, work.points
     if compute_set.work_estimate.multiply_adds:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import prod
 from typing import Any
@@ -34,6 +35,25 @@ class VertexWork:
     operations: tuple[tuple[str, str], ...]
     form: str = ""
     smaller: tuple[tuple[str, str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryFacts:
+    """Facts about a whole program that decide which vertices of a chip's library its compute sets are.
+
+    `random` are arrays of random bits, and masks made of them. The compute sets `drawn` generate bits for vertices that
+    make their own; `keys` compute what only generators read. `halves` are the nodes of fused loops that a chip computes
+    in 16-bit floats (engine.profile.library_types), `exponential_sums` the divisors of softmax.
+    """
+
+    random: frozenset[Buffer] = frozenset()
+    drawn: frozenset[ComputeSet] = frozenset()
+    keys: frozenset[ComputeSet] = frozenset()
+    halves: Mapping[ComputeSet, frozenset[int]] = field(default_factory=dict)
+    exponential_sums: frozenset[Buffer] = frozenset()
+
+
+PLAIN = LibraryFacts()
 
 
 def kind_of(element_type: str) -> str:
@@ -125,17 +145,14 @@ def pooling_cycles(kind: str, points: int, row: int, target: Target) -> int:
     return supervisor + target.workers_per_tile * (worker + slots)
 
 
-def work_of(
-    compute_set: ComputeSet, random_bits: frozenset[Buffer] = frozenset(), halves: frozenset[int] = frozenset()
-) -> VertexWork:
+def work_of(compute_set: ComputeSet, library: LibraryFacts = PLAIN) -> VertexWork:
     """The points of a compute set and the operations at each; a nest without operations is a copy.
 
-    Operations that make random numbers of `random_bits` count as the chip's vertex of that distribution. `halves` are
-    the nodes that a chip computes in 16-bit floats (engine.profile.library_types).
+    Operations that make numbers of random bits count as the chip's vertex of that distribution.
     """
     loop = compute_set.work
     if isinstance(loop, FusedLoop):
-        operations, smaller = _operations(compute_set, loop, random_bits, halves)
+        operations, smaller = _operations(compute_set, loop, library)
         return VertexWork(loop.points, operations, _form(loop), smaller)
     work_estimate = compute_set.work_estimate
     points = max(work_estimate.elements.values(), default=0)
@@ -147,13 +164,24 @@ def work_of(
     if isinstance(compute_set.work, TransposeWork):
         return VertexWork(points, (("transpose", kind),))
     form = "random" if RANDOM_BITS in work_estimate.elements else ""
-    return VertexWork(points, tuple((opcode, kind) for opcode in work_estimate.elements), form)
+    made = () if compute_set in library.drawn else work_estimate.elements
+    return VertexWork(points, tuple((opcode, kind) for opcode in made), form)
 
 
 def inputs_of(compute_set: ComputeSet, loop: FusedLoop) -> dict[int, Span]:
     """The spans that a fused loop reads, by the operand's number."""
     written, spans = loop.written, iter(compute_set.reads)
     return {k: next(spans) for k, o in enumerate(loop.operands) if k not in written and isinstance(o, Strided)}
+
+
+def buffers_of(compute_set: ComputeSet, loop: FusedLoop) -> dict[int, Buffer]:
+    """The arrays of a fused loop, by the operand's number."""
+    found = {number: span.buffer for number, span in inputs_of(compute_set, loop).items()}
+    for number in loop.written:
+        address = getattr(loop.operands[number], "address", None)
+        if address is not None:
+            found[number] = address.buffer
+    return found
 
 
 def _form(loop: FusedLoop) -> str:
@@ -175,13 +203,13 @@ def _form(loop: FusedLoop) -> str:
 
 
 def _operations(
-    compute_set: ComputeSet, loop: FusedLoop, random_bits: frozenset[Buffer], halves: frozenset[int]
+    compute_set: ComputeSet, loop: FusedLoop, library: LibraryFacts
 ) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str, int], ...]]:
     """The operations at each point, and those on smaller arrays."""
-    nest = loop.nest
-    bits = (
-        {a for a, span in inputs_of(compute_set, loop).items() if span.buffer in random_bits} if random_bits else set()
-    )
+    nest, halves = loop.nest, library.halves.get(compute_set, frozenset())
+    inputs = inputs_of(compute_set, loop) if library.random or library.exponential_sums else {}
+    bits = {a for a, span in inputs.items() if span.buffer in library.random}
+    sums = {a for a, span in inputs.items() if span.buffer in library.exponential_sums}
     terms, sizes = terms_of(nest), _sizes(loop)
     reduced = {number for reduction in nest.reductions for number in (*reduction.values, *reduction.initial)}
     vertices = charged(terms, tuple(sorted(reduced | {store.node for store in nest.stores})))
@@ -191,7 +219,7 @@ def _operations(
     for vertex in vertices:
         if vertex.term in widened:
             continue
-        operation = _operation(terms, vertex, halves, sizes)
+        operation = _operation(terms, vertex, halves, sizes, sums)
         if operation is None:
             continue
         if sizes[vertex.term] < loop.points:
@@ -231,11 +259,15 @@ def _sizes(loop: FusedLoop) -> list[int]:
     return [prod(loop.extents[d] for d in each) for each in varying]
 
 
-def _operation(terms: Terms, vertex: Charged, halves: frozenset[int], sizes: list[int]) -> tuple[str, str] | None:
+def _operation(
+    terms: Terms, vertex: Charged, halves: frozenset[int], sizes: list[int], sums: set[int]
+) -> tuple[str, str] | None:
     """Opcode and kind of a vertex; None for a conversion that a vertex of 16-bit floats does not need."""
     opcode, kind = _own(terms[vertex.term])
     if vertex.opcode != opcode:
         return vertex.opcode, "f16" if vertex.term in halves else kind_of(terms[vertex.term].element_type)
+    if opcode == "divide" and sums and before_conversions(terms, vertex.operands[1]).access in sums:
+        opcode = "multiply"  # by the inverse of the sum, as the library's softmax
     if vertex.term not in halves:
         return opcode, kind
     if opcode == "convert":
@@ -243,6 +275,13 @@ def _operation(terms: Terms, vertex: Charged, halves: frozenset[int], sizes: lis
     if opcode == "divide" and sizes[vertex.operands[1]] < sizes[vertex.term]:
         opcode = "multiply"
     return opcode, "f16"
+
+
+def before_conversions(terms: Terms, number: int) -> Term:
+    """The term of which a term is a conversion, or the term itself."""
+    while terms[number].opcode == "convert":
+        number = terms[number].operands[0]
+    return terms[number]
 
 
 def _own(term: Term) -> tuple[str, str]:
@@ -272,21 +311,47 @@ def _term(node: Node, nest: Nest | None = None) -> Term:
     return Term("", getattr(node, "element_type", ""), operands=getattr(node, "operands", ()))
 
 
-def _drawn(
-    terms: Terms, vertices: tuple[Charged, ...], bits: set[int]
-) -> tuple[list[tuple[str, str]], tuple[Charged, ...]]:
-    """Replace the operations on random bits and constants alone by one vertex of a distribution; keep all others."""
+def random_terms(terms: Terms, bits: Collection[int]) -> set[int]:
+    """The terms that depend on random bits, which are the arrays numbered `bits`, and on constants alone."""
     random = {number for number, term in enumerate(terms) if term.access in bits}
     fixed = {number for number, term in enumerate(terms) if term.number is not None}
-    inside: list[Term] = []
     for number, term in enumerate(terms):
         if term.opcode and set(term.operands) <= random | fixed and random & set(term.operands):
             random.add(number)
-            inside.append(term)
-    rest = tuple(vertex for vertex in vertices if vertex.term not in random)
-    if not inside:
-        return [], rest
-    if {term.opcode for term in inside} & {"log", "log-plus-one", "sqrt", "cosine", "sine"}:
-        return [("normal", kind_of(inside[-1].element_type))], rest
-    # The compute set that generates the bits is charged for them: a uniform distribution costs no more.
-    return [("bernoulli", "f32")] if inside[-1].opcode == "compare" else [], rest
+    return random
+
+
+def _drawn(
+    terms: Terms, vertices: tuple[Charged, ...], bits: set[int]
+) -> tuple[list[tuple[str, str]], tuple[Charged, ...]]:
+    """Replace operations on random bits and constants alone by one vertex of a distribution; keep all others.
+
+    A dropout is one vertex, which generates its mask again in the backward pass.
+    """
+    random = random_terms(terms, bits)
+    inside = [terms[number] for number in sorted(random) if terms[number].opcode]
+    rest = {vertex.term: vertex for vertex in vertices if vertex.term not in random}
+    found = []
+    for chosen in [v for v in rest.values() if v.opcode == "select" and v.operands[0] in random]:
+        if 0.0 in {terms[o].number for o in chosen.operands[1:]}:
+            found.append(("dropout", kind_of(terms[chosen.term].element_type)))
+            for scale in _scales(terms, chosen, tuple(rest.values())):
+                del rest[scale]
+            del rest[chosen.term]
+    if inside and not found:
+        if {term.opcode for term in inside} & {"log", "log-plus-one", "sqrt", "cosine", "sine"}:
+            found.append(("normal", kind_of(inside[-1].element_type)))
+        elif inside[-1].opcode == "compare":
+            found.append(("bernoulli", "f32"))
+        # The compute set that generates the bits is charged for them: a uniform distribution costs no more.
+    return found, tuple(rest.values())
+
+
+def _scales(terms: Terms, chosen: Charged, vertices: Sequence[Charged]) -> list[int]:
+    """The product with a constant before or after the selection of a dropout; none if other operations need it."""
+    for vertex in vertices:
+        if vertex.opcode == "multiply" and any(terms[o].number is not None for o in vertex.operands):
+            first, last = (vertex, chosen) if vertex.term in chosen.operands else (chosen, vertex)
+            if first.term in last.operands and sum(first.term in each.operands for each in vertices) == 1:
+                return [vertex.term]
+    return []

@@ -107,6 +107,43 @@ def test_gradients_of_activations_multiply_too(kind: str) -> None:
     assert found == ["gelu-gradient", "relu-gradient", "tanh-gradient"]
 
 
+def distributed_gelu(
+    b: Builder, x: Instruction, dy: Instruction, number: Callable[[float], Instruction]
+) -> Instruction:
+    """Gelu's derivative with erfc, as Keras' layers have it: the gradient is a factor of both parts."""
+    scaled = b.multiply(b.elementwise("negate", x), number(sqrt(0.5)))
+    first = b.multiply(number(0.5), b.multiply(dy, b.subtract(number(1.0), b.elementwise("erf", scaled))))
+    density = b.elementwise("exponential", b.elementwise("negate", b.multiply(scaled, scaled)))
+    return b.add(first, b.multiply(b.multiply(b.multiply(x, dy), number(1 / sqrt(2 * pi))), density))
+
+
+def distributed_logistic(
+    b: Builder, x: Instruction, dy: Instruction, number: Callable[[float], Instruction]
+) -> Instruction:
+    return b.multiply(b.multiply(dy, x), b.subtract(number(1.0), x))
+
+
+def product_and_sum(b: Builder, x: Instruction, dy: Instruction, number: Callable[[float], Instruction]) -> Instruction:
+    return b.add(b.multiply(dy, x), dy)
+
+
+@pytest.mark.parametrize("kind", ["f16", "f32"])
+@pytest.mark.parametrize(
+    ("form", "vertices"),
+    [
+        (distributed_gelu, ["gelu-gradient"]),
+        (distributed_logistic, ["logistic-gradient"]),
+        (product_and_sum, ["add", "multiply"]),
+    ],
+)
+def test_gradients_that_are_factors_of_each_part(form: Callable, vertices: list[str], kind: str) -> None:
+    b = Builder(form.__name__)
+    x, dy = b.parameter(kind, SHAPE), b.parameter(kind, SHAPE)
+    made = form(b, x, dy, lambda value: b.splat(value, SHAPE, kind))
+    (compute_set,) = build_program(b.module(b.tuple(made)), ["feed", "feed"], {}).compute_sets
+    assert sorted(opcode for opcode, _ in work_of(compute_set).operations) == vertices
+
+
 def test_operations_on_a_small_array_are_cheap_although_it_is_broadcast() -> None:
     b = Builder("broadcast")
     x, scale = b.parameter("f32", SHAPE), b.parameter("f32", (4096,))
@@ -150,8 +187,13 @@ def kinds_of(form: Callable[[Builder, Instruction], Instruction], given: str, wa
     b = Builder(form.__name__)
     x = converted(b, b.parameter(given, ROWS), "f32")
     program = build_program(b.module(b.tuple(converted(b, form(b, x), wanted))), ["feed"], {})
-    halves = Layouts(program.compute_sets).halves.terms
-    works = [work_of(each, halves=halves.get(each, frozenset())) for each in program.compute_sets]
+    return large_operations(program)
+
+
+def large_operations(program: Program) -> set[tuple[str, str]]:
+    """The vertices of a program at each element of arrays of ROWS."""
+    library = Layouts(program.compute_sets).library
+    works = [work_of(each, library) for each in program.compute_sets]
     return {operation for work in works if work.points == 2048 * 196 for operation in work.operations}
 
 
@@ -169,6 +211,26 @@ def test_softmax_and_norms_of_half_floats_are_computed_in_them(form: Callable) -
 def test_values_that_enter_or_leave_in_fp32_stay_in_fp32(form: Callable, given: str, wanted: str) -> None:
     found = kinds_of(form, given, wanted)
     assert ("exponential" if form is not layer_norm else "subtract", "f32") in found
+
+
+@pytest.mark.parametrize("kind", ["f16", "f32"])
+def test_a_softmax_of_any_type_multiplies_with_the_inverse_of_its_sums(kind: str) -> None:
+    """Keras' attention with half floats converts nothing. The sum may be stored before the quotient reads it."""
+    b = Builder("softmax")
+    x = b.parameter(kind, ROWS)
+    most = b.reduce(x, b.constant(float("-inf"), kind), (1,), "maximum")
+    powers = b.elementwise("exponential", b.subtract(x, spread(b, most)))
+    sums = converted(b, b.reduce(converted(b, powers, "f32"), b.constant(0.0), (1,)), kind)
+    program = build_program(b.module(b.tuple(b.divide(powers, spread(b, sums)))), ["feed"], {})
+    assert {"multiply", "exponential"} <= {opcode for opcode, _ in large_operations(program)}
+    assert "divide" not in {opcode for opcode, _ in large_operations(program)}
+
+
+def test_other_quotients_by_sums_stay_quotients() -> None:
+    b = Builder("shares")
+    x = b.parameter("f32", ROWS)
+    program = build_program(b.module(b.tuple(b.divide(x, spread(b, b.reduce(x, b.constant(0.0), (1,)))))), ["feed"], {})
+    assert ("divide", "f32") in large_operations(program)
 
 
 def test_cycles_of_a_softmax_follow_from_its_parts() -> None:

@@ -92,7 +92,8 @@ def drawn(end: str) -> Program:
     elif end == "normal":
         last = b.add(x, b.elementwise("log", uniform))
     else:
-        last = b.select(b.compare(uniform, b.splat(0.5, shape), "LT"), x, b.splat(0.0, shape))
+        kept, other = b.compare(uniform, b.splat(0.9, shape), "LT"), 0.0 if end == "dropout" else 1.0
+        last = b.select(kept, b.multiply(x, b.splat(1 / 0.9, shape)) if not other else x, b.splat(other, shape))
     return build_program(b.module(b.tuple(last)), ["variable", "feed"], {})
 
 
@@ -101,21 +102,20 @@ def drawn(end: str) -> Program:
     [
         ("uniform", (("add", "f32"),)),
         ("normal", (("normal", "f32"), ("add", "f32"))),
-        ("dropout", (("bernoulli", "f32"), ("select", "f32"))),
+        ("coin", (("bernoulli", "f32"), ("select", "f32"))),
+        ("dropout", (("dropout", "f32"),)),
     ],
 )
 def test_what_makes_numbers_of_random_bits_is_one_vertex(end: str, operations: tuple) -> None:
     program = drawn(end)
-    layouts = Layouts(program.compute_sets)
-    for compute_set in program.compute_sets:
-        layouts.write(compute_set)
     last = program.compute_sets[-1]
-    assert work_of(last, layouts.random_bits).operations == operations
+    assert work_of(last, Layouts(program.compute_sets).library).operations == operations
     assert len(work_of(last).operations) > len(operations)
     found = estimate(program, MK2)
     assert found.costs[-1].compute == vertex_cycles(operations, -(-100_000 // 1472 // 2) * 2, MK2)
     bits = next(cost for cost in found.costs if cost.name.endswith(".bits"))
-    assert bits.compute == 11 + 6 * (24 + 4 * 6)
+    # Vertices of other distributions generate bits of their own.
+    assert bits.compute == 11 + 6 * (24 + (4 * 6 if end == "uniform" else 0))
 
 
 def test_poolings_count_vectors_and_rows() -> None:
