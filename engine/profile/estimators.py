@@ -15,7 +15,7 @@ from engine.profile.options import ProductOptions
 from engine.profile.plan import Plan
 from engine.profile.streams import host_cycles
 from engine.profile.vertices import vertex_cycles
-from engine.target import target
+from engine.target import Target, target
 
 FLOAT_BYTES = 4
 
@@ -25,10 +25,13 @@ def matrix_product(chip: str, rows: int) -> float:
     return float(amp_cycles(rows, 16, 16, "f16", target(chip), partials_type="f16", weight_load_bytes=16, zeroes=False))
 
 
+def _by_hand(chip: str) -> Target:
+    """The chip of a program written for Poplar by hand, whose supersteps cost no more than their sync."""
+    return replace(target(chip), superstep_cycles=0)
+
+
 def _matrix_vector(chip: str, rows: int, k: int) -> Plan:
-    """The plan in a program written for Poplar by hand, whose supersteps cost no more than their sync."""
-    by_hand = replace(target(chip), superstep_cycles=0)
-    return plan_product(Product(1, 1, rows, k, "f32", k, rows * k, "b"), by_hand)
+    return plan_product(Product(1, 1, rows, k, "f32", k, rows * k, "b"), _by_hand(chip))
 
 
 def matrix_vector(chip: str, rows: int, k: int) -> float:
@@ -63,6 +66,13 @@ def dense_product(element_type: str, size: int, columns: int) -> float:
     unit, options = target("bow"), ProductOptions("f16")
     product = Product(1, columns, size, size, element_type, columns * size, size * size, "b")
     return 2 * columns * size**2 / plan_product(product, unit, options).cycles * unit.clock_hz
+
+
+def best_square_product(chip: str, element_type: str, sizes: list[int]) -> float:
+    """Flop per second of the fastest product [size, size] x [size, size] with fp32 partials."""
+    products = {size: Product(1, size, size, size, element_type, size**2, size**2, "b") for size in sizes}
+    unit = _by_hand(chip)
+    return max(2 * size**3 / plan_product(each, unit).cycles * unit.clock_hz for size, each in products.items())
 
 
 def host_transfer(chip: str, fed: int, returned: int) -> float:
@@ -173,7 +183,17 @@ ESTIMATORS: dict[str, Callable[..., float]] = {
     function.__name__: function
     for function in (
         *(matrix_product, matrix_vector, matrix_vector_compute, matrix_vector_exchange, matrix_vector_sync),
-        *(dense_product, host_transfer, model_host_transfer, triad, triad_flops, stencil, speedup, exchange),
+        *(
+            dense_product,
+            best_square_product,
+            host_transfer,
+            model_host_transfer,
+            triad,
+            triad_flops,
+            stencil,
+            speedup,
+            exchange,
+        ),
         *(exchange_between_ipus, sync, vector_gain, solve, peak_flops, memory_bandwidth, exchange_bandwidth),
     )
 }
