@@ -179,7 +179,7 @@ class _MemoryEstimator:
         """Map the step's arrays; return the tiles of each compute set, which begin with those of its first array."""
         starting: list[list[Buffer]] = [[] for _ in range(self.last + 1)]
         for buffer, (first, _) in self.lives.spans.items():
-            if buffer not in placed:
+            if buffer not in placed and buffer not in self.layouts.library.absent:
                 starting[max(first, 0)].append(buffer)
         for buffer in starting[0] if not self.program.compute_sets else ():
             self._array(buffer, 0, self.last, None)

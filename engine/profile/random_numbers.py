@@ -1,12 +1,12 @@
 """Random numbers as a chip makes them: the vertices of its library generate their own bits, from a seed of the chip.
 
 A program derives a key from a seed, generates bits with the key, and makes numbers of the bits. A chip has the bits in
-hardware, so the key costs nothing, and bits cost only where they are the numbers.
+hardware, so keys cost nothing, and bits only where they are the numbers. Masks are generated again, not stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from engine.profile.vertices import RANDOM_BITS, LibraryFacts, buffers_of, random_terms, terms_of, work_of
 from engine.program.program import Buffer, ComputeSet
@@ -29,8 +29,11 @@ def generators(compute_sets: Sequence[ComputeSet]) -> LibraryFacts:
         for span in each.reads:
             readers.setdefault(span.buffer, []).append(each)
     found = LibraryFacts(frozenset(random))
-    drawn = (each for each in makers if _all_draw(each, readers, found))
-    return LibraryFacts(found.random, frozenset(drawn), _keys(compute_sets, readers, makers))
+    drawn = frozenset(each for each in makers if _all_draw({s.buffer for s in each.writes}, readers, found))
+    keys = _keys(compute_sets, readers, makers)
+    absent = {span.buffer for each in drawn | keys for span in each.writes}
+    absent |= {buffer for buffer in random if _all_draw({buffer}, readers, found)}
+    return LibraryFacts(found.random, drawn, keys, frozenset(absent))
 
 
 def _masks(compute_set: ComputeSet, random: set[Buffer]) -> set[Buffer]:
@@ -44,12 +47,11 @@ def _masks(compute_set: ComputeSet, random: set[Buffer]) -> set[Buffer]:
     return {buffers[store.access] for store in stored if store.access in buffers}
 
 
-def _all_draw(maker: ComputeSet, readers: Readers, library: LibraryFacts) -> bool:
-    """Whether all that reads a generator's bits are vertices that generate their own."""
-    users = [each for span in maker.writes for each in readers.get(span.buffer, ())]
-    return bool(users) and all(
-        DISTRIBUTIONS & {name for name, _ in work_of(each, library).operations} for each in users
-    )
+def _all_draw(buffers: Set[Buffer], readers: Readers, library: LibraryFacts) -> bool:
+    """Whether all that reads random bits, or masks of them, are vertices that generate their own."""
+    users = [each for buffer in buffers for each in readers.get(buffer, ())]
+    vertices = ({opcode for opcode, _ in work_of(each, library).operations} for each in users)
+    return bool(users) and all(DISTRIBUTIONS & each for each in vertices)
 
 
 def _keys(compute_sets: Sequence[ComputeSet], readers: Readers, makers: Sequence[ComputeSet]) -> frozenset[ComputeSet]:

@@ -42,13 +42,15 @@ class LibraryFacts:
     """Facts about a whole program that decide which vertices of a chip's library its compute sets are.
 
     `random` are arrays of random bits, and masks made of them. The compute sets `drawn` generate bits for vertices that
-    make their own; `keys` compute what only generators read. `halves` are the nodes of fused loops that a chip computes
-    in 16-bit floats (engine.profile.library_types), `exponential_sums` the divisors of softmax.
+    make their own; `keys` compute what only generators read; arrays that are `absent` exist for these alone. `halves`
+    are the nodes of fused loops that a chip computes in 16-bit floats (engine.profile.library_types),
+    `exponential_sums` the divisors of softmax.
     """
 
     random: frozenset[Buffer] = frozenset()
     drawn: frozenset[ComputeSet] = frozenset()
     keys: frozenset[ComputeSet] = frozenset()
+    absent: frozenset[Buffer] = frozenset()
     halves: Mapping[ComputeSet, frozenset[int]] = field(default_factory=dict)
     exponential_sums: frozenset[Buffer] = frozenset()
 

@@ -39,3 +39,9 @@ def test_a_dropout_costs_two_cycles_for_each_vector(trains: bool) -> None:
     assert seed.exchange < 120  # a chip's generators receive the seed alone
     vertices = sum(cost.compute for cost in costs if cost not in (seed, *seeds))
     assert vertices == pytest.approx(6 * 400 / 2 * 2, rel=0.1)
+
+
+def test_neither_bits_nor_masks_nor_keys_are_on_the_tiles() -> None:
+    found = dropout_step(trains=True)
+    made = [tensor for tensor in found.liveness if tensor.shape and not tensor.always_live]
+    assert made and {tensor.shape.partition("[")[0] for tensor in made} == {"f32"}
