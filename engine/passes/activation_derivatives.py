@@ -140,8 +140,10 @@ def _is_bounded(function: Instruction) -> bool:
     (negated,) = function.operands
     if negated.opcode == "negate":
         return _is_square(negated.operands[0])
-    value = [splat_value(each) for each in negated.operands] if negated.opcode == "multiply" else []
-    return any(v is not None and v < 0 and _is_square(s) for v, s in zip(value, negated.operands[::-1], strict=True))
+    if negated.opcode != "multiply":
+        return False
+    values = [splat_value(each) for each in negated.operands]
+    return any(v is not None and v < 0 and _is_square(s) for v, s in zip(values, negated.operands[::-1], strict=True))
 
 
 def _is_square(instruction: Instruction) -> bool:

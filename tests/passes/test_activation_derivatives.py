@@ -142,14 +142,19 @@ def test_a_factor_that_is_no_derivative_is_left_as_it_is() -> None:
     assert len(factored_derivatives(module).entry.instructions) == len(module.entry.instructions)
 
 
-def test_derivatives_that_a_half_cannot_hold_are_not_stored() -> None:
-    """The derivative of exp(x) tanh(8 x), times a small gradient too, may be infinite where the value is finite."""
+@pytest.mark.parametrize("limited", [False, True])
+def test_derivatives_that_a_half_cannot_hold_are_not_stored(limited: bool) -> None:
+    """The derivative of exp(x) tanh(8 x), times a small gradient too, may be infinite where the value is finite.
+
+    Softplus and mish have the exponential of an input that is `limited`.
+    """
 
     def steep(kind: str) -> Module:
         b = Builder()
         x, w, eight = b.parameter(kind, SHAPE), b.parameter(kind, SHAPE), b.splat(8.0, SHAPE, kind)
         angle = b.multiply(eight, x)
-        grown, wave = b.elementwise("exponential", x), b.elementwise("tanh", angle)
+        power = b.elementwise("minimum", x, b.splat(10.0, SHAPE, kind)) if limited else x
+        grown, wave = b.elementwise("exponential", power), b.elementwise("tanh", angle)
         dy = b.elementwise("maximum", b.multiply(grown, wave), w)
         rest = b.subtract(b.splat(1.0, SHAPE, kind), b.multiply(wave, wave))
         slope = b.multiply(b.multiply(b.multiply(dy, grown), rest), eight)
