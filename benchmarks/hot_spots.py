@@ -17,12 +17,11 @@ from llvmlite import ir
 from benchmarks.workloads import EVERY
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.lazy import types
+from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import (
     call4,
     floating_point_state,
     flush_to_zero,
-    intrinsic,
     load_i8,
     load_i64,
     set_floating_point_state,
@@ -40,14 +39,10 @@ THREAD_TIME = int(time.CLOCK_THREAD_CPUTIME_ID)
 
 
 @intrinsic
-def ticks(typing_context: Any) -> Any:
+def ticks(builder: ir.IRBuilder) -> ir.Value:
     """The processor's time stamp, int64."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> ir.Value:
-        function = builder.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(ir.IntType(64), ()))
-        return builder.call(function, ())
-
-    return types.int64(), emit
+    function = builder.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(ir.IntType(64), ()))
+    return builder.call(function, ())
 
 
 @inner

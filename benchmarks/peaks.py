@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from llvmlite import ir
 
 from engine.codelets.language import vector
 from engine.codelets.language.build import codelet
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import I64, intrinsic, load_i64, store_f32
+from engine.codelets.language.intrinsic import Float32, intrinsic
+from engine.codelets.language.memory import I64, load_i64, store_f32
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.processor import lanes, registers
 from engine.runtime.buffers import aligned_zeros
@@ -25,31 +23,27 @@ READS = 8
 
 
 @intrinsic
-def multiply_adds(typing_context: Any, seed: types.Type, rounds: types.Type) -> Any:
+def multiply_adds(builder: ir.IRBuilder, seed: ir.Value, rounds: ir.Value) -> Float32:
     """Do CHAINS independent multiply-adds of vectors in each round."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> ir.Value:
-        seed = builder.uitofp(arguments[0], ir.FloatType())
-        start = vector.splat(builder, seed)
-        starts = [vector.splat(builder, builder.fmul(seed, ir.FloatType()(each))) for each in range(CHAINS)]
-        entry, loop, end = builder.block, builder.append_basic_block("round"), builder.append_basic_block("end")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        number = builder.phi(I64)
-        sums = [builder.phi(vector.vector_type()) for _ in range(CHAINS)]
-        totals = [vector.multiply_add(builder, each, start, start) for each in sums]
-        following = builder.add(number, I64(1))
-        for phi, first, later in [(number, I64(0), following), *zip(sums, starts, totals, strict=True)]:
-            phi.add_incoming(first, entry)
-            phi.add_incoming(later, loop)
-        builder.cbranch(builder.icmp_signed("<", following, arguments[1]), loop, end)
-        builder.position_at_end(end)
-        total = totals[0]
-        for each in totals[1:]:
-            total = builder.fadd(total, each)
-        return builder.extract_element(total, ir.IntType(32)(0))
-
-    return types.float32(types.int64, types.int64), emit
+    seed = builder.uitofp(seed, ir.FloatType())
+    start = vector.splat(builder, seed)
+    starts = [vector.splat(builder, builder.fmul(seed, ir.FloatType()(each))) for each in range(CHAINS)]
+    entry, loop, end = builder.block, builder.append_basic_block("round"), builder.append_basic_block("end")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    number = builder.phi(I64)
+    sums = [builder.phi(vector.vector_type()) for _ in range(CHAINS)]
+    totals = [vector.multiply_add(builder, each, start, start) for each in sums]
+    following = builder.add(number, I64(1))
+    for phi, first, later in [(number, I64(0), following), *zip(sums, starts, totals, strict=True)]:
+        phi.add_incoming(first, entry)
+        phi.add_incoming(later, loop)
+    builder.cbranch(builder.icmp_signed("<", following, rounds), loop, end)
+    builder.position_at_end(end)
+    total = totals[0]
+    for each in totals[1:]:
+        total = builder.fadd(total, each)
+    return builder.extract_element(total, ir.IntType(32)(0))
 
 
 @codelet
@@ -60,61 +54,50 @@ def peak(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 @intrinsic
-def scale_and_add(typing_context: Any, source: types.Type, target: types.Type, count: types.Type) -> Any:
+def scale_and_add(builder: ir.IRBuilder, source: ir.Value, target: ir.Value, count: ir.Value) -> None:
     """Compute target = 0.5 * target + source in whole vectors."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> ir.Value:
-        source, target, count = arguments
-        half = vector.splat(builder, ir.FloatType()(0.5))
-        entry, loop, end = builder.block, builder.append_basic_block("vector"), builder.append_basic_block("end")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        offset = builder.phi(I64)
-        following = offset
-        for _ in range(4):
-            here = builder.add(target, following)
-            added = vector.load_vector(builder, builder.add(source, following))
-            kept = vector.load_vector(builder, here)
-            vector.store_vector(builder, vector.multiply_add(builder, kept, half, added), here)
-            following = builder.add(following, I64(4 * lanes()))
-        offset.add_incoming(I64(0), entry)
-        offset.add_incoming(following, loop)
-        builder.cbranch(builder.icmp_signed("<", following, builder.mul(count, I64(4))), loop, end)
-        builder.position_at_end(end)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3), emit
+    half = vector.splat(builder, ir.FloatType()(0.5))
+    entry, loop, end = builder.block, builder.append_basic_block("vector"), builder.append_basic_block("end")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    offset = builder.phi(I64)
+    following = offset
+    for _ in range(4):
+        here = builder.add(target, following)
+        added = vector.load_vector(builder, builder.add(source, following))
+        kept = vector.load_vector(builder, here)
+        vector.store_vector(builder, vector.multiply_add(builder, kept, half, added), here)
+        following = builder.add(following, I64(4 * lanes()))
+    offset.add_incoming(I64(0), entry)
+    offset.add_incoming(following, loop)
+    builder.cbranch(builder.icmp_signed("<", following, builder.mul(count, I64(4))), loop, end)
+    builder.position_at_end(end)
 
 
 @intrinsic
-def sum_of(typing_context: Any, source: types.Type, count: types.Type) -> Any:
+def sum_of(builder: ir.IRBuilder, source: ir.Value, count: ir.Value) -> Float32:
     """Add whole vectors; return the first lane of the sum."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> ir.Value:
-        source, count = arguments
-        zero = vector.splat(builder, ir.FloatType()(0.0))
-        entry, loop, end = builder.block, builder.append_basic_block("vector"), builder.append_basic_block("end")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        offset, sums = builder.phi(I64), [builder.phi(vector.vector_type()) for _ in range(READS)]
-        following, totals = offset, []
-        for each in sums:
-            totals.append(builder.fadd(each, vector.load_vector(builder, builder.add(source, following))))
-            following = builder.add(following, I64(4 * lanes()))
-        for phi, first, later in [
-            (offset, I64(0), following),
-            *((p, zero, t) for p, t in zip(sums, totals, strict=True)),
-        ]:
-            phi.add_incoming(first, entry)
-            phi.add_incoming(later, loop)
-        builder.cbranch(builder.icmp_signed("<", following, builder.mul(count, I64(4))), loop, end)
-        builder.position_at_end(end)
-        total = totals[0]
-        for each in totals[1:]:
-            total = builder.fadd(total, each)
-        return builder.extract_element(total, ir.IntType(32)(0))
-
-    return types.float32(*[types.int64] * 2), emit
+    zero = vector.splat(builder, ir.FloatType()(0.0))
+    entry, loop, end = builder.block, builder.append_basic_block("vector"), builder.append_basic_block("end")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    offset, sums = builder.phi(I64), [builder.phi(vector.vector_type()) for _ in range(READS)]
+    following, totals = offset, []
+    for each in sums:
+        totals.append(builder.fadd(each, vector.load_vector(builder, builder.add(source, following))))
+        following = builder.add(following, I64(4 * lanes()))
+    for phi, first, later in [
+        (offset, I64(0), following),
+        *((p, zero, t) for p, t in zip(sums, totals, strict=True)),
+    ]:
+        phi.add_incoming(first, entry)
+        phi.add_incoming(later, loop)
+    builder.cbranch(builder.icmp_signed("<", following, builder.mul(count, I64(4))), loop, end)
+    builder.position_at_end(end)
+    total = totals[0]
+    for each in totals[1:]:
+        total = builder.fadd(total, each)
+    return builder.extract_element(total, ir.IntType(32)(0))
 
 
 @codelet

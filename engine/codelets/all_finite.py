@@ -7,9 +7,9 @@ from typing import Any
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.lazy import types
+from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I32, I64, POINTER, Emitter, call, intrinsic, store_i8
+from engine.codelets.language.memory import I32, I64, POINTER, call, store_i8
 from engine.codelets.language.record import Address, Record
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
@@ -47,26 +47,22 @@ def _greatest(vectors: int, masked: bool) -> Any:
     """The intrinsic that reads whole blocks of vectors, or with `masked` no more than `count` words."""
 
     @intrinsic
-    def greatest(typing_context: Any, source: types.Type, count: types.Type) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            source, count = arguments
-            loop = EmittedLoop(builder, "words", I64(0), count, I64(vectors * WIDTH), [ZEROS] * vectors)
-            found = []
-            for number, held in enumerate(loop.carried):
-                offset = builder.shl(builder.add(loop.at, I64(number * WIDTH)), I64(1))
-                pointer = builder.inttoptr(builder.add(source, offset), POINTER)
-                if masked:
-                    mask = _lane_mask(builder, builder.sub(count, loop.at))
-                    words = call(builder, f"masked.load.{NAME}.p0", KIND, pointer, I32(2), mask, ZEROS)
-                else:
-                    words = builder.load(pointer, align=2, typ=KIND)
-                found.append(call(builder, f"umax.{NAME}", KIND, held, builder.and_(words, SIGNLESS)))
-            loop.close(found)
-            while len(found) > 1:
-                found.append(call(builder, f"umax.{NAME}", KIND, found.pop(0), found.pop(0)))
-            return builder.zext(call(builder, f"vector.reduce.umax.{NAME}", vector.I16, *found), I64)
-
-        return types.int64(types.int64, types.int64), emit
+    def greatest(builder: ir.IRBuilder, source: ir.Value, count: ir.Value) -> ir.Value:
+        loop = EmittedLoop(builder, "words", I64(0), count, I64(vectors * WIDTH), [ZEROS] * vectors)
+        found = []
+        for number, held in enumerate(loop.carried):
+            offset = builder.shl(builder.add(loop.at, I64(number * WIDTH)), I64(1))
+            pointer = builder.inttoptr(builder.add(source, offset), POINTER)
+            if masked:
+                mask = _lane_mask(builder, builder.sub(count, loop.at))
+                words = call(builder, f"masked.load.{NAME}.p0", KIND, pointer, I32(2), mask, ZEROS)
+            else:
+                words = builder.load(pointer, align=2, typ=KIND)
+            found.append(call(builder, f"umax.{NAME}", KIND, held, builder.and_(words, SIGNLESS)))
+        loop.close(found)
+        while len(found) > 1:
+            found.append(call(builder, f"umax.{NAME}", KIND, found.pop(0), found.pop(0)))
+        return builder.zext(call(builder, f"vector.reduce.umax.{NAME}", vector.I16, *found), I64)
 
     return greatest
 

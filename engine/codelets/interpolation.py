@@ -12,8 +12,8 @@ from typing import Any
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import Emitter, intrinsic, load_f32, load_i64
+from engine.codelets.language.intrinsic import Float32, intrinsic
+from engine.codelets.language.memory import load_f32, load_i64
 from engine.codelets.language.record import Address, Record, Table
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
@@ -47,44 +47,32 @@ def _sums(of_two: bool, adds: bool, whole: bool) -> Any:
 
     @intrinsic
     def sums(
-        typing_context: Any,
-        target: types.Type,
-        a: types.Type,
-        weight: types.Type,
-        b: types.Type,
-        weight_b: types.Type,
-        count: types.Type,
-    ) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            target, a, weight, b, weight_b, count = arguments
-            mask = None if whole else vector.lane_mask(builder, count)
-            factor, loaded = vector.splat(builder, weight), vector.load_vector(builder, a, mask)
-            if adds:
-                total = vector.multiply_add(builder, loaded, factor, vector.load_vector(builder, target, mask))
-            else:
-                total = builder.fmul(loaded, factor)
-            if of_two:
-                second = vector.load_vector(builder, b, mask)
-                total = vector.multiply_add(builder, second, vector.splat(builder, weight_b), total)
-            vector.store_vector(builder, total, target, mask)
-            return context.get_dummy_value()
-
-        kinds = types.int64, types.int64, types.float32, types.int64, types.float32, types.int64
-        return types.void(*kinds), emit
+        builder: ir.IRBuilder,
+        target: ir.Value,
+        a: ir.Value,
+        weight: Float32,
+        b: ir.Value,
+        weight_b: Float32,
+        count: ir.Value,
+    ) -> None:
+        mask = None if whole else vector.lane_mask(builder, count)
+        factor, loaded = vector.splat(builder, weight), vector.load_vector(builder, a, mask)
+        if adds:
+            total = vector.multiply_add(builder, loaded, factor, vector.load_vector(builder, target, mask))
+        else:
+            total = builder.fmul(loaded, factor)
+        if of_two:
+            second = vector.load_vector(builder, b, mask)
+            total = vector.multiply_add(builder, second, vector.splat(builder, weight_b), total)
+        vector.store_vector(builder, total, target, mask)
 
     return sums
 
 
 @intrinsic
-def clear_vector(typing_context: Any, target: types.Type, count: types.Type) -> tuple[Any, Emitter]:
+def clear_vector(builder: ir.IRBuilder, target: ir.Value, count: ir.Value) -> None:
     """Sets the first `count` lanes of the vector at `target` to zero."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        target, count = arguments
-        vector.store_vector(builder, vector.zeros(), target, vector.lane_mask(builder, count))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), emit
+    vector.store_vector(builder, vector.zeros(), target, vector.lane_mask(builder, count))
 
 
 one, one_part = _sums(False, False, True), _sums(False, False, False)

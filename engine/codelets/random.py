@@ -6,13 +6,12 @@ u64[3] (key, counter low, counter high) or u64[2] (key, counter low).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from engine.codelets.host.rows import copy_memory, word
 from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import I64, intrinsic, load_i64, pointer, store_i64
+from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.memory import I64, load_i64, pointer, store_i64
 from engine.codelets.language.record import Address, Record
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
@@ -174,14 +173,10 @@ def three_fry_bits(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 @intrinsic
-def fetch_and_add(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Callable[..., Any]]:
+def fetch_and_add(builder: ir.IRBuilder, address: ir.Value, value: ir.Value) -> ir.Value:
     """Adds to an int64 atomically; returns its old value."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        offset = builder.inttoptr(arguments[0], I64.as_pointer())
-        return builder.atomic_rmw("add", offset, arguments[1], "monotonic")
-
-    return types.int64(types.int64, types.int64), emit
+    offset = builder.inttoptr(address, I64.as_pointer())
+    return builder.atomic_rmw("add", offset, value, "monotonic")
 
 
 @codelet

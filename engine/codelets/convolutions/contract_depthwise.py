@@ -5,15 +5,13 @@ C[row_c[m] + size * g] = sum over k of A[row_a[m] + offset_a[k] + size * g] * B[
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import I64, POINTER, Emitter, intrinsic
-from engine.codelets.language.switched import internal_function
+from engine.codelets.language.memory import I64, POINTER
+from engine.codelets.language.switched import switched
 from engine.codelets.products.contract_fields import Field
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
@@ -32,7 +30,8 @@ def contract_depthwise(element_type: str, result_type: str) -> Codelet:
 
     Units are blocks of rows, and splits of k, of all batches.
     """
-    multiply_rows = _kernels(element_type, result_type)
+    cases = [rows + whole for rows in range(1, MOST_ROWS + 1) for whole in (WHOLE, 0)]
+    multiply_rows = switched("depthwise", cases, partial(_write_kernel, element_type, result_type))
     size, result_size = vector.BYTES[element_type], vector.BYTES[result_type]
     adds_blocks = result_type == "f32"
 
@@ -51,19 +50,8 @@ def contract_depthwise(element_type: str, result_type: str) -> Codelet:
                 row_a, row_c = word(parameters, Field.ROW_A) + 8 * m, word(parameters, Field.ROW_C) + 8 * m
                 for g in range(0, batches, LANES):
                     a, b = word(parameters, Field.A) + size * g, word(parameters, Field.B) + size * g
-                    multiply_rows(
-                        rows,
-                        a,
-                        row_a,
-                        offset_a,
-                        b,
-                        offset_b,
-                        c + result_size * g,
-                        row_c,
-                        count,
-                        adds,
-                        min(LANES, batches - g),
-                    )
+                    case, to, some = rows + WHOLE if g + LANES <= batches else rows, c + result_size * g, batches - g
+                    multiply_rows(case, a, row_a, offset_a, b, offset_b, to, row_c, count, adds, some)
 
     def contract(parameters: int, lo: int, hi: int, scratch: int) -> None:
         row_blocks, rows_per_unit = word(parameters, Field.ROW_BLOCKS), word(parameters, Field.ROWS_PER_UNIT)
@@ -78,58 +66,17 @@ def contract_depthwise(element_type: str, result_type: str) -> Codelet:
     return Codelet(contract, f"contract_depthwise_{element_type}_{result_type}", in_vectors=True)
 
 
-@cache
-def _kernels(element_type: str, result_type: str) -> Any:
-    """The intrinsic of the kernels for up to MOST_ROWS rows and one vector of batches, of which `batches` count."""
-
-    @intrinsic
-    def multiply_rows(
-        typing_context: Any,
-        rows: types.Type,
-        a: types.Type,
-        row_a: types.Type,
-        offset_a: types.Type,
-        b: types.Type,
-        offset_b: types.Type,
-        c: types.Type,
-        row_c: types.Type,
-        k: types.Type,
-        adds: types.Type,
-        batches: types.Type,
-    ) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            whole = builder.icmp_signed("==", arguments[-1], I64(LANES))
-            number = builder.add(arguments[0], builder.select(whole, I64(WHOLE), I64(0)))
-            done = builder.append_basic_block("done")
-            switch = builder.switch(number, done)
-            for rows in range(1, MOST_ROWS + 1):
-                for masked in (False, True):
-                    block = builder.append_basic_block(f"rows_{rows}")
-                    switch.add_case(I64(rows + (0 if masked else WHOLE)), block)
-                    with builder.goto_block(block):
-                        kernel = _kernel(builder.module, rows, masked, element_type, result_type)
-                        builder.call(kernel, arguments[1:])
-                        builder.branch(done)
-            builder.position_at_end(done)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 11), emit
-
-    return multiply_rows
-
-
 def _load_i64(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
     return builder.load(builder.inttoptr(address, POINTER), align=8, typ=I64)
 
 
-def _kernel(module: ir.Module, rows: int, masked: bool, element_type: str, result_type: str) -> ir.Function:
-    """The LLVM function of one kernel, defined in the module on first use."""
-    name = f"depthwise_{rows}" + "_masked" * masked
-    if name in module.globals:
-        return module.globals[name]
-    function, builder = internal_function(module, name, 10)
-    a, row_a, offset_a, b, offset_b, c, row_c, k, adds, batches = function.args
-    mask = vector.lane_mask(builder, batches) if masked else None
+def _write_kernel(
+    element_type: str, result_type: str, builder: ir.IRBuilder, case: int, arguments: tuple[ir.Value, ...]
+) -> None:
+    """Writes the kernel for some rows and one vector of batches, of which `batches` count; of all in WHOLE cases."""
+    rows = case % WHOLE
+    a, row_a, offset_a, b, offset_b, c, row_c, k, adds, batches = arguments
+    mask = vector.lane_mask(builder, batches) if case < WHOLE else None
 
     def addresses(base: ir.Value, table: ir.Value) -> list[ir.Value]:
         return [builder.add(base, _load_i64(builder, builder.add(table, I64(8 * row)))) for row in range(rows)]
@@ -163,5 +110,3 @@ def _kernel(module: ir.Module, rows: int, masked: bool, element_type: str, resul
         with replace:
             for target, total in zip(targets, totals, strict=True):
                 vector.store_vector(builder, total, target, mask, result_type)
-    builder.ret_void()
-    return function

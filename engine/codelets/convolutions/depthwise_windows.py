@@ -28,7 +28,7 @@ from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, POINTER, VOID, call
 from engine.codelets.language.record import Address, Table
-from engine.codelets.language.switched import internal_function, switched
+from engine.codelets.language.switched import switched
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
 
@@ -59,12 +59,8 @@ def convolving(run: ColumnRun) -> Any:
     """
     most = most_columns(run)
 
-    def make(module: ir.Module, outputs: int) -> ir.Function:
-        name = f"convolve_{outputs}"
-        if name in module.globals:
-            return module.globals[name]
-        function, builder = internal_function(module, name, 10)
-        a, row_a, offset_a, b, offset_b, c, row_c, pitch_c, runs, lanes = function.args
+    def write(builder: ir.IRBuilder, outputs: int, arguments: tuple[ir.Value, ...]) -> None:
+        a, row_a, offset_a, b, offset_b, c, row_c, pitch_c, runs, lanes = arguments
         rows, columns = (1, outputs) if outputs <= most else (PAIRED, outputs - most)
         mask = vector.lane_mask(builder, lanes)
         start = [vector.zeros()] * (rows * columns)
@@ -86,10 +82,8 @@ def convolving(run: ColumnRun) -> Any:
             targets += [builder.add(c, builder.mul(pitch_c, I64(x))) for x in range(columns)]
             c = builder.add(c, row_c)
         _store(builder, sums, targets, lanes, mask)
-        builder.ret_void()
-        return function
 
-    return switched(make, range(1, PAIRED * most + 1), 11)
+    return switched("convolve", range(1, PAIRED * most + 1), write)
 
 
 def _convolved(
@@ -128,12 +122,8 @@ def correlating(run: ColumnRun) -> Any:
     row_g + x * pitch_g]. Memory `ahead` bytes after G is prefetched.
     """
 
-    def make(module: ir.Module, runs: int) -> ir.Function:
-        name = f"correlate_{runs}"
-        if name in module.globals:
-            return module.globals[name]
-        function, builder = internal_function(module, name, 13)
-        a, offset_a, row_a, g, row_g, pitch_g, ahead, rows, columns, c, row_c, adds, lanes = function.args
+    def write(builder: ir.IRBuilder, runs: int, arguments: tuple[ir.Value, ...]) -> None:
+        a, offset_a, row_a, g, row_g, pitch_g, ahead, rows, columns, c, row_c, adds, lanes = arguments
         mask = vector.lane_mask(builder, lanes)
         begins = [_load_i64(builder, builder.add(offset_a, I64(8 * each))) for each in range(runs)]
         kept = max(0, run.columns - run.step)
@@ -156,10 +146,8 @@ def correlating(run: ColumnRun) -> Any:
         inside.close([builder.add(source, I64(VECTOR * run.step)), builder.add(gradient, pitch_g), *following, *sums])
         outer.close([builder.add(at_a, row_a), builder.add(at_g, row_g), *sums])
         _store_sums(builder, sums, c, row_c, adds, mask)
-        builder.ret_void()
-        return function
 
-    return switched(make, range(1, most_runs(run) + 1), 14)
+    return switched("correlate", range(1, most_runs(run) + 1), write)
 
 
 def _store_sums(

@@ -13,12 +13,12 @@ from engine.codelets.convolutions.window_filling import DEPTHWISE, spreading
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
-from engine.codelets.language.lazy import types
+from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import F32, I64, POINTER, Emitter, intrinsic, load_i32, load_i64, store_i32
+from engine.codelets.language.memory import F32, I64, POINTER, load_i32, load_i64, store_i32
 from engine.codelets.language.record import Address, Record, Table
 from engine.codelets.language.register_transpose import lanes_transposed
-from engine.codelets.language.switched import internal_function, switched
+from engine.codelets.language.switched import switched
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, registers
@@ -71,13 +71,9 @@ def summing(run: RowRun) -> Any:
     o * feature_b], in bytes. Case rows * MOST_ROWS + vectors; `sums` has the vectors of columns x for each y and o.
     """
 
-    def make(module: ir.Module, case: int) -> ir.Function:
+    def write(builder: ir.IRBuilder, case: int, arguments: tuple[ir.Value, ...]) -> None:
         rows, vectors = divmod(case, MOST_ROWS)
-        name = f"sum_{rows}_{vectors}"
-        if name in module.globals:
-            return module.globals[name]
-        function, builder = internal_function(module, name, 9)
-        a, row_a, offset_a, b, offset_b, tap_b, feature_b, sums, runs = function.args
+        a, row_a, offset_a, b, offset_b, tap_b, feature_b, sums, runs = arguments
         start = [vector.zeros()] * (rows * run.features * vectors)
         loop = EmittedLoop(builder, "runs", I64(0), builder.shl(runs, I64(3)), I64(8), start)
         source, weight = (
@@ -89,12 +85,10 @@ def summing(run: RowRun) -> Any:
         loop.close(totals)
         for number, total in enumerate(totals):
             vector.store_vector(builder, total, builder.add(sums, I64(VECTOR * number)))
-        builder.ret_void()
-        return function
 
     widths = range(1, most_vectors(run.features) + 1)
     cases = [MOST_ROWS * rows + width for width in widths for rows in range(1, most_rows(run.features, width) + 1)]
-    return switched(make, cases, 10)
+    return switched("sum", cases, write)
 
 
 def _load(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
@@ -138,21 +132,15 @@ def _summed(
 
 
 @intrinsic
-def store_lanes(typing_context: Any, source: types.Type, target: types.Type, count: types.Type) -> tuple[Any, Emitter]:
+def store_lanes(builder: ir.IRBuilder, source: ir.Value, target: ir.Value, count: ir.Value) -> None:
     """Copies a vector of sums in scratch to `count` elements of a result."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        source, target, count = arguments
-        value, mask = vector.load_vector(builder, source), vector.lane_mask(builder, count)
-        # Masked stores are slow on some processors.
-        with builder.if_else(builder.icmp_signed("==", count, I64(LANES))) as (whole, rest):
-            with whole:
-                vector.store_vector(builder, value, target)
-            with rest:
-                vector.store_vector(builder, value, target, mask)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3), emit
+    value, mask = vector.load_vector(builder, source), vector.lane_mask(builder, count)
+    # Masked stores are slow on some processors.
+    with builder.if_else(builder.icmp_signed("==", count, I64(LANES))) as (whole, rest):
+        with whole:
+            vector.store_vector(builder, value, target)
+        with rest:
+            vector.store_vector(builder, value, target, mask)
 
 
 transpose_lanes = lanes_transposed("f32")

@@ -15,8 +15,8 @@ from typing import Any
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import I64, POINTER, Emitter, intrinsic, load_i64
+from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.memory import I64, POINTER, load_i64
 from engine.codelets.language.record import Address, Table
 from engine.codelets.products import contract_f32
 from engine.codelets.products.contract import Block, Operands
@@ -63,38 +63,27 @@ def _adding(store: str) -> Any:
 
     @intrinsic
     def add_vectors(
-        typing_context: Any,
-        base: types.Type,
-        offsets: types.Type,
-        count: types.Type,
-        target: types.Type,
-        columns: types.Type,
-    ) -> tuple[Any, Emitter]:
+        builder: ir.IRBuilder, base: ir.Value, offsets: ir.Value, count: ir.Value, target: ir.Value, columns: ir.Value
+    ) -> None:
         """Stores the first `columns` lanes of the sum of `count` vectors at base + offsets[i] at `target`."""
-
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            base, offsets, count, target, columns = arguments
-            mask = vector.lane_mask(builder, columns)
-            end = builder.add(offsets, builder.mul(count, I64(8)))
-            start, loop, done = builder.block, builder.append_basic_block("add"), builder.append_basic_block("added")
-            builder.cbranch(builder.icmp_signed(">", count, I64(0)), loop, done)
-            builder.position_at_end(loop)
-            entry, total = builder.phi(I64), builder.phi(vector.vector_type())
-            offset = builder.load(builder.inttoptr(entry, POINTER), align=8, typ=I64)
-            added = builder.fadd(total, vector.load_vector(builder, builder.add(base, offset), mask))
-            following = builder.add(entry, I64(8))
-            for phi, first, later in ((entry, offsets, following), (total, vector.zeros(), added)):
-                phi.add_incoming(first, start)
-                phi.add_incoming(later, loop)
-            builder.cbranch(builder.icmp_unsigned("<", following, end), loop, done)
-            builder.position_at_end(done)
-            result = builder.phi(vector.vector_type())
-            result.add_incoming(vector.zeros(), start)
-            result.add_incoming(added, loop)
-            vector.store_vector(builder, result, target, mask, store)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 5), emit
+        mask = vector.lane_mask(builder, columns)
+        end = builder.add(offsets, builder.mul(count, I64(8)))
+        start, loop, done = builder.block, builder.append_basic_block("add"), builder.append_basic_block("added")
+        builder.cbranch(builder.icmp_signed(">", count, I64(0)), loop, done)
+        builder.position_at_end(loop)
+        entry, total = builder.phi(I64), builder.phi(vector.vector_type())
+        offset = builder.load(builder.inttoptr(entry, POINTER), align=8, typ=I64)
+        added = builder.fadd(total, vector.load_vector(builder, builder.add(base, offset), mask))
+        following = builder.add(entry, I64(8))
+        for phi, first, later in ((entry, offsets, following), (total, vector.zeros(), added)):
+            phi.add_incoming(first, start)
+            phi.add_incoming(later, loop)
+        builder.cbranch(builder.icmp_unsigned("<", following, end), loop, done)
+        builder.position_at_end(done)
+        result = builder.phi(vector.vector_type())
+        result.add_incoming(vector.zeros(), start)
+        result.add_incoming(added, loop)
+        vector.store_vector(builder, result, target, mask, store)
 
     return add_vectors
 

@@ -8,7 +8,7 @@ others are read as zeros, and are not written. All phases of a tile have the sam
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from engine.codelets.convolutions import cook_toom
@@ -17,12 +17,12 @@ from engine.codelets.convolutions.linear_forms import applied
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, Inner, inner
-from engine.codelets.language.lazy import types
+from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I64, POINTER, Emitter, intrinsic, load_i64, store_f32, store_i64
+from engine.codelets.language.memory import I64, POINTER, load_i64, store_f32, store_i64
 from engine.codelets.language.record import Address, Record
 from engine.codelets.language.scratch import ScratchSpace, after, space_of
-from engine.codelets.language.switched import internal_function
+from engine.codelets.language.switched import outlined
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
@@ -110,30 +110,15 @@ def _intrinsic(name: str, rows: Matrix, columns: Matrix, masked: bool) -> Any:
     """The intrinsic for a number of whole vectors, or for some lanes of one."""
 
     @intrinsic
-    def transform_vectors(
-        typing_context: Any,
-        sources: types.Type,
-        targets: types.Type,
-        read: types.Type,
-        written: types.Type,
-        count: types.Type,
-    ) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            builder.call(_function(builder.module, name, rows, columns, masked), arguments)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 5), emit
+    def transform_vectors(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
+        outlined(builder, name + "_masked" * masked, partial(_write, rows, columns, masked), arguments)
 
     return transform_vectors
 
 
-def _function(module: ir.Module, name: str, rows: Matrix, columns: Matrix, masked: bool) -> ir.Function:
-    """The LLVM function of a transform, defined in the module on first use."""
-    name += "_masked" * masked
-    if name in module.globals:
-        return module.globals[name]
-    function, builder = internal_function(module, name, 5)
-    sources, targets, read, written, count = function.args
+def _write(rows: Matrix, columns: Matrix, masked: bool, builder: ir.IRBuilder, *arguments: ir.Value) -> None:
+    """Writes the function of a transform."""
+    sources, targets, read, written, count = arguments
     mask = vector.lane_mask(builder, count) if masked else None
     end = I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES))
     loop = EmittedLoop(builder, "vectors", I64(0), end, I64(4 * LANES))
@@ -149,8 +134,6 @@ def _function(module: ir.Module, name: str, rows: Matrix, columns: Matrix, maske
             address = _address(builder, targets, len(columns) * row + column)
             vector.store_vector(builder, value, builder.add(address, written), mask)
     loop.close()
-    builder.ret_void()
-    return function
 
 
 def _address(builder: ir.IRBuilder, table: ir.Value, number: int) -> ir.Value:

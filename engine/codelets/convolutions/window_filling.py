@@ -11,7 +11,7 @@ from engine.codelets.language.build import inner
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, POINTER, VOID, call
 from engine.codelets.language.record import Address, Record, Table
-from engine.codelets.language.switched import internal_function, switched
+from engine.codelets.language.switched import switched
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, registers
 
@@ -121,12 +121,8 @@ def spreading(group: FeatureGroup) -> Any:
     `move(0, ...)` stores zeros to `count` columns of the first plane.
     """
 
-    def make(module: ir.Module, case: int) -> ir.Function:
-        name = f"spread_of_{group.inputs}_to_{group.outputs}" if case else "zero_vectors"
-        if name in module.globals:
-            return module.globals[name]
-        function, builder = internal_function(module, name, 7)
-        source, pitch, ahead, target, plane, count, lanes = function.args
+    def write(builder: ir.IRBuilder, case: int, arguments: tuple[ir.Value, ...]) -> None:
+        source, pitch, ahead, target, plane, count, lanes = arguments
         masks = _masks(builder, group, lanes) if case else []
         loop = EmittedLoop(builder, "vectors", I64(0), count, I64(1), [source, target])
         source, target = loop.carried
@@ -141,10 +137,8 @@ def spreading(group: FeatureGroup) -> Any:
         for number, value in enumerate(values):
             vector.store_vector(builder, value, builder.add(target, builder.mul(plane, I64(number))))
         loop.close([builder.add(source, pitch), builder.add(target, I64(VECTOR))])
-        builder.ret_void()
-        return function
 
-    return switched(make, range(2), 8)
+    return switched(f"spread_of_{group.inputs}_to_{group.outputs}", range(2), write)
 
 
 def _masks(builder: ir.IRBuilder, group: FeatureGroup, lanes: ir.Value) -> list[ir.Value]:

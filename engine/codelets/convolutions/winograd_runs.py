@@ -13,10 +13,10 @@ from engine.codelets.convolutions.cook_toom import ROW_WORDS
 from engine.codelets.convolutions.winograd_transforms import Along, BlockTransform, Vectors, both_ways, offset_in
 from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
-from engine.codelets.language.lazy import types
+from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I32, I64, POINTER, VOID, Emitter, call, intrinsic
-from engine.codelets.language.switched import internal_function
+from engine.codelets.language.memory import I32, I64, POINTER, VOID, call
+from engine.codelets.language.switched import outlined
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
@@ -93,45 +93,20 @@ def writing_runs(transform: BlockTransform, element_type: str = "f32") -> Inner:
 def _intrinsic(body: Callable[..., None], transform: BlockTransform, element_type: str, masked: bool) -> Any:
     """Makes the intrinsic for whole vectors from `begin` on, or for some lanes of the vector there."""
 
-    @intrinsic
-    def transform_vectors(
-        typing_context: Any,
-        rows: types.Type,
-        column: types.Type,
-        columns: types.Type,
-        tiles: types.Type,
-        array: types.Type,
-        tile: types.Type,
-        vector: types.Type,
-        position: types.Type,
-        ahead: types.Type,
-        begin: types.Type,
-        count: types.Type,
-    ) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            builder.call(_function(builder.module, body, transform, element_type, masked), arguments)
-            return context.get_dummy_value()
+    name = f"{transform.name}_run_{element_type}" + "_masked" * masked
 
-        return types.void(*[types.int64] * 11), emit
+    def write(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
+        *leading, begin, count = arguments
+        mask = vector.lane_mask(builder, count) if masked else None
+        begin = builder.mul(begin, I64(4 * LANES))
+        end = builder.add(begin, I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES)))
+        body(builder, (transform, element_type), mask, (begin, end), *leading)
+
+    @intrinsic
+    def transform_vectors(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
+        outlined(builder, name, write, arguments)
 
     return transform_vectors
-
-
-def _function(
-    module: ir.Module, body: Callable[..., None], transform: BlockTransform, element_type: str, masked: bool
-) -> ir.Function:
-    """The LLVM function of a transform, defined in the module on first use."""
-    name = f"{transform.name}_run_{element_type}" + "_masked" * masked
-    if name in module.globals:
-        return module.globals[name]
-    function, builder = internal_function(module, name, 11)
-    begin, count = function.args[-2:]
-    mask = vector.lane_mask(builder, count) if masked else None
-    begin = builder.mul(begin, I64(4 * LANES))
-    end = builder.add(begin, I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES)))
-    body(builder, (transform, element_type), mask, (begin, end), *function.args[:-2])
-    builder.ret_void()
-    return function
 
 
 def _reading(

@@ -16,10 +16,10 @@ from engine.codelets.convolutions.cook_toom import OUTPUTS, WIDE_OUTPUTS, WINDOW
 from engine.codelets.convolutions.linear_forms import applied
 from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
-from engine.codelets.language.lazy import types
+from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import F32, I64, POINTER, Emitter, intrinsic
-from engine.codelets.language.switched import internal_function
+from engine.codelets.language.memory import F32, I64, POINTER
+from engine.codelets.language.switched import outlined
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, registers
 
@@ -163,30 +163,16 @@ def _intrinsic(transform: BlockTransform, masked: bool, store: str) -> Any:
     """Makes the intrinsic for a number of whole vectors, or for some lanes of one."""
 
     @intrinsic
-    def transform_vectors(
-        typing_context: Any,
-        source: types.Type,
-        source_offsets: types.Type,
-        target: types.Type,
-        target_offsets: types.Type,
-        count: types.Type,
-    ) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            builder.call(_function(builder.module, transform, masked, store), arguments)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 5), emit
+    def transform_vectors(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
+        name = f"{transform.name}_transform" + "_masked" * masked
+        outlined(builder, name, partial(_write, transform, masked, store), arguments)
 
     return transform_vectors
 
 
-def _function(module: ir.Module, transform: BlockTransform, masked: bool, store: str) -> ir.Function:
-    """The LLVM function of a transform, defined in the module on first use."""
-    name = f"{transform.name}_transform" + "_masked" * masked
-    if name in module.globals:
-        return module.globals[name]
-    function, builder = internal_function(module, name, 5)
-    source, source_offsets, target, target_offsets, count = function.args
+def _write(transform: BlockTransform, masked: bool, store: str, builder: ir.IRBuilder, *arguments: ir.Value) -> None:
+    """Writes the function of a transform."""
+    source, source_offsets, target, target_offsets, count = arguments
     mask = vector.lane_mask(builder, count) if masked else None
     sources = _addresses(builder, source, source_offsets, transform.size**2)
     targets = _addresses(builder, target, target_offsets, transform.results**2)
@@ -198,8 +184,6 @@ def _function(module: ir.Module, transform: BlockTransform, masked: bool, store:
     for value, address in reversed(list(zip(made, targets, strict=True))):
         vector.store_vector(builder, value, builder.add(address, written), mask, store)
     loop.close()
-    builder.ret_void()
-    return function
 
 
 def offset_in(builder: ir.IRBuilder, offset: ir.Value, element_type: str) -> ir.Value:

@@ -11,8 +11,8 @@ from typing import Any
 
 from engine.codelets.language import vector
 from engine.codelets.language.build import inner
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import I64, POINTER, Emitter, intrinsic
+from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.memory import I64, POINTER
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
@@ -109,24 +109,14 @@ def dot(a: Pointer, at: int, b: Pointer, size: int) -> Any:
 
 
 @intrinsic
-def rotate_vectors(
-    typing_context: Any, a: types.Type, one: types.Type, other: types.Type, c: types.Type, s: types.Type
-) -> tuple[Any, Emitter]:
+def rotate_vectors(builder: ir.IRBuilder, a: Any, one: ir.Value, other: ir.Value, cosine: Any, sine: Any) -> None:
     """Rotates LANES elements of `a` at each of two positions, which do not overlap."""
-    element = ir.FloatType() if c == types.float32 else ir.DoubleType()
-    size = 4 if c == types.float32 else 8
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        a, *places, cosine, sine = arguments
-        base = builder.ptrtoint(a, I64)
-        pointers = [builder.inttoptr(builder.add(base, builder.mul(each, I64(size))), POINTER) for each in places]
-        x, y = (builder.load(each, align=size, typ=ir.VectorType(element, LANES)) for each in pointers)
-        c, s = (vector.splat(builder, each) for each in (cosine, sine))
-        builder.store(builder.fadd(builder.fmul(c, x), builder.fmul(s, y)), pointers[0], align=size)
-        builder.store(builder.fsub(builder.fmul(c, y), builder.fmul(s, x)), pointers[1], align=size)
-        return context.get_dummy_value()
-
-    return types.void(a, types.int64, types.int64, c, s), emit
+    base, size = builder.ptrtoint(a, I64), 4 if cosine.type == ir.FloatType() else 8
+    pointers = [builder.inttoptr(builder.add(base, builder.mul(each, I64(size))), POINTER) for each in (one, other)]
+    x, y = (builder.load(each, align=size, typ=ir.VectorType(cosine.type, LANES)) for each in pointers)
+    c, s = (vector.splat(builder, each) for each in (cosine, sine))
+    builder.store(builder.fadd(builder.fmul(c, x), builder.fmul(s, y)), pointers[0], align=size)
+    builder.store(builder.fsub(builder.fmul(c, y), builder.fmul(s, x)), pointers[1], align=size)
 
 
 @inner

@@ -20,7 +20,7 @@ from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import F32, I64, POINTER, call, pointer
 from engine.codelets.language.record import Address, Record
-from engine.codelets.language.switched import internal_function, switched
+from engine.codelets.language.switched import switched
 from engine.errors import UnsupportedOperation
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
@@ -48,13 +48,9 @@ def solving(element_type: str) -> Any:
     """
     element = F32 if element_type == "f32" else ir.DoubleType()
 
-    def make(module: ir.Module, case: int) -> ir.Function:
+    def write(builder: ir.IRBuilder, case: int, arguments: tuple[ir.Value, ...]) -> None:
         rows, vectors = divmod(case, 4)
-        name = f"solve_{rows}_{vectors}"
-        if name in module.globals:
-            return module.globals[name]
-        function, builder = internal_function(module, name, 7)
-        x, known, a, row, column, present, unit = function.args
+        x, known, a, row, column, present, unit = arguments
         tile = _Tile(builder, element_type, vectors)
         target = builder.add(x, builder.mul(known, I64(tile.pitch)))
         last = builder.sub(present, I64(1))
@@ -71,11 +67,9 @@ def solving(element_type: str) -> Any:
             pivot = vector.splat(builder, pivot)
             sums[r] = [builder.fdiv(each, pivot) for each in sums[r]]
             tile.store(sums[r], builder.add(target, I64(r * tile.pitch)))
-        builder.ret_void()
-        return function
 
     widths = range(1, VECTORS[element_type] + 1)
-    return switched(make, [case_of(rows, width) for rows in sorted({FEW, MANY}) for width in widths], 8)
+    return switched("solve", [case_of(rows, width) for rows in sorted({FEW, MANY}) for width in widths], write)
 
 
 def _least(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from math import cos, pi, sin, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet
-from engine.codelets.language.lazy import types
+from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import F32, I32, I64, POINTER, Emitter, call, intrinsic
+from engine.codelets.language.memory import F32, I32, I64, POINTER, call
 from engine.codelets.language.record import Record
 from engine.machine_code.llvm import ir
 
@@ -180,12 +180,8 @@ def passing(radix: int, lanes: FourierLanes) -> Codelet:
     """
 
     @intrinsic
-    def run_pass(typing_context: Any, *given: types.Type) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, values: tuple[ir.Value, ...]) -> ir.Value:
-            _emit_pass(builder, radix, lanes, *values)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 6), emit
+    def run_pass(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
+        _emit_pass(builder, radix, lanes, *arguments)
 
     def fourier_pass(parameters: int, lo: int, hi: int, scratch: int) -> None:
         source, target = word(parameters, Pass.SOURCE), word(parameters, Pass.TARGET)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.codelets.fourier.butterflies import ITEM_BYTES, Arithmetic, Complex, FourierLanes
-from engine.codelets.language.lazy import types
+from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I32, I64, POINTER, Emitter, intrinsic
-from engine.codelets.language.switched import internal_function
+from engine.codelets.language.memory import I32, I64, POINTER
+from engine.codelets.language.switched import outlined
 from engine.machine_code.llvm import ir
 
 Body = Callable[[Arithmetic, tuple[ir.Value, ...]], None]
@@ -21,24 +21,12 @@ Ends = Callable[[Arithmetic, ir.Value, ir.Value], None]
 Pairs = Callable[[Arithmetic, Complex, Complex, Complex], Pair]
 
 
-def _function(name: str, lanes: FourierLanes, arguments: int, body: Body) -> Any:
+def _function(name: str, lanes: FourierLanes, body: Body) -> Any:
     """The intrinsic `name(first, ...)` of int64, whose body is a function of its own."""
 
     @intrinsic
-    def run(typing_context: Any, *given: types.Type) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, values: tuple[ir.Value, ...]) -> ir.Value:
-            builder.call(_written(builder.module), values)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * arguments), emit
-
-    def _written(module: ir.Module) -> ir.Function:
-        if name in module.globals:
-            return module.globals[name]
-        function, builder = internal_function(module, name, arguments)
-        body(Arithmetic(builder, lanes, function.args[0]), function.args[1:])
-        builder.ret_void()
-        return function
+    def run(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
+        outlined(builder, name, lambda inside, first, *rest: body(Arithmetic(inside, lanes, first), rest), arguments)
 
     return run
 
@@ -54,7 +42,7 @@ def multiplied(lanes: FourierLanes) -> Any:
         math.store(math.multiply(math.load(place), math.root(root)), place)
         loop.close(_following(math, place, root))
 
-    return _function("multiply", lanes, 4, body)
+    return _function("multiply", lanes, body)
 
 
 def divided(lanes: FourierLanes) -> Any:
@@ -68,7 +56,7 @@ def divided(lanes: FourierLanes) -> Any:
         math.store(math.scaled(math.load(place), number), place)
         loop.close([builder.add(place, I64(2 * math.lanes.bytes))])
 
-    return _function("scale", lanes, 4, body)
+    return _function("scale", lanes, body)
 
 
 def untangled(lanes: FourierLanes) -> Any:
@@ -89,7 +77,7 @@ def untangled(lanes: FourierLanes) -> Any:
         math.store((builder.fadd(re, im), zero), x)
         math.store((builder.fsub(re, im), zero), last)
 
-    return _function("untangle", lanes, 4, lambda math, arguments: _mirrored(math, arguments, ends, pair))
+    return _function("untangle", lanes, lambda math, arguments: _mirrored(math, arguments, ends, pair))
 
 
 def tangled(lanes: FourierLanes) -> Any:
@@ -108,7 +96,7 @@ def tangled(lanes: FourierLanes) -> Any:
         (a, _), (b, _) = math.load(x), math.load(last)
         math.store((builder.fadd(a, b), builder.fsub(a, b)), x)
 
-    return _function("tangle", lanes, 4, lambda math, arguments: _mirrored(math, arguments, ends, pair))
+    return _function("tangle", lanes, lambda math, arguments: _mirrored(math, arguments, ends, pair))
 
 
 def _mirrored(math: Arithmetic, arguments: tuple[ir.Value, ...], ends: Ends, pair: Pairs) -> None:
@@ -165,7 +153,7 @@ def parted(lanes: FourierLanes) -> Any:
         )
         math.store((real, imaginary), target)
 
-    return _function("part", lanes, 3, body)
+    return _function("part", lanes, body)
 
 
 def paired(lanes: FourierLanes) -> Any:
@@ -179,4 +167,4 @@ def paired(lanes: FourierLanes) -> Any:
         both = builder.shuffle_vector(real, imaginary, ir.Constant(ir.VectorType(I32, 2 * count), order))
         builder.store(both, builder.inttoptr(target, POINTER), align=size)
 
-    return _function("pair", lanes, 3, body)
+    return _function("pair", lanes, body)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from engine.codelets.host.queues import leave_step
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.lazy import types
+from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import (
     FLUSH_TO_ZERO_ARM,
     FLUSH_TO_ZERO_X86,
     I64,
     floating_point_state,
-    intrinsic,
     set_floating_point_state,
     store_i64,
 )
@@ -34,27 +30,17 @@ class HostCallBlock(Record):
 
 
 @intrinsic
-def call_with_three(
-    typing_context: Any, address: types.Type, a: types.Type, b: types.Type, c: types.Type
-) -> tuple[Any, Callable]:
+def call_with_three(builder: ir.IRBuilder, address: ir.Value, *arguments: ir.Value) -> ir.Value:
     """Calls `long f(long, long, long)` at an address."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        function = ir.FunctionType(I64, [I64] * 3)
-        return builder.call(builder.inttoptr(arguments[0], function.as_pointer()), arguments[1:])
-
-    return types.int64(*[types.int64] * 4), emit
+    function = ir.FunctionType(I64, [I64] * 3)
+    return builder.call(builder.inttoptr(address, function.as_pointer()), arguments)
 
 
 @intrinsic
-def with_denormals(typing_context: Any, state: types.Type) -> tuple[Any, Callable]:
+def with_denormals(builder: ir.IRBuilder, state: ir.Value) -> ir.Value:
     """A floating-point state in which denormals are numbers, as functions of the host expect."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        bits = FLUSH_TO_ZERO_X86 if X86 else FLUSH_TO_ZERO_ARM if ARM else 0
-        return builder.and_(arguments[0], I64(~bits))
-
-    return types.int64(types.int64), emit
+    bits = FLUSH_TO_ZERO_X86 if X86 else FLUSH_TO_ZERO_ARM if ARM else 0
+    return builder.and_(state, I64(~bits))
 
 
 @inner

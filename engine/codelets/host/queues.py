@@ -10,17 +10,14 @@ leave the step; they do at the jump that follows, with a barrier between.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
-from typing import Any
 
 from engine.codelets.host.rows import copy_bytes, word
 from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.lazy import types
+from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import (
     I32,
     VOID,
-    intrinsic,
     load_acquire,
     pause,
     store_i64,
@@ -67,15 +64,10 @@ class LeafCopy(Leaf):
 
 
 @intrinsic
-def call_with_int(typing_context: Any, address: types.Type, argument: types.Type) -> tuple[Any, Callable]:
+def call_with_int(builder: ir.IRBuilder, address: ir.Value, argument: ir.Value) -> None:
     """Calls `void f(int)` at an address."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        function = ir.FunctionType(VOID, [I32])
-        builder.call(builder.inttoptr(arguments[0], function.as_pointer()), [builder.trunc(arguments[1], I32)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), emit
+    function = ir.FunctionType(VOID, [I32])
+    builder.call(builder.inttoptr(address, function.as_pointer()), [builder.trunc(argument, I32)])
 
 
 @inner

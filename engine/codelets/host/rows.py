@@ -6,15 +6,13 @@ The host writes the block before each call, so parameters and step table stay th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 
 from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import POINTER, VOID, call, intrinsic, load_i32, load_i64, store_i32, store_i64
+from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.memory import POINTER, VOID, call, load_i32, load_i64, store_i32, store_i64
 from engine.codelets.language.record import Address, Record
 from engine.machine_code.llvm import ir
 
@@ -47,15 +45,10 @@ class Outfeed(Record):
 
 
 @intrinsic
-def copy_memory(typing_context: Any, target: types.Type, source: types.Type, count: types.Type) -> tuple[Any, Callable]:
+def copy_memory(builder: ir.IRBuilder, target: ir.Value, source: ir.Value, count: ir.Value) -> None:
     """Copies `count` bytes between addresses that do not overlap."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> Any:
-        pointers = [builder.inttoptr(argument, POINTER) for argument in arguments[:2]]
-        call(builder, "memcpy.p0.p0.i64", VOID, *pointers, arguments[2], ir.IntType(1)(0))
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3), emit
+    pointers = [builder.inttoptr(argument, POINTER) for argument in (target, source)]
+    call(builder, "memcpy.p0.p0.i64", VOID, *pointers, count, ir.IntType(1)(0))
 
 
 @inner

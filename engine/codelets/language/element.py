@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.codelets.language.lazy import errors, types
-from engine.codelets.language.memory import POINTER, Emitter, intrinsic
+from engine.codelets.language.intrinsic import typed_intrinsic
+from engine.codelets.language.memory import POINTER, Emitter
 from engine.codelets.language.vector import F16_IN_F32, HALF_TYPES, narrowed, widened
 from engine.machine_code.llvm import ir
 
@@ -37,48 +37,47 @@ def storage_name(element_type: str) -> str:
     return "uint16" if element_type in HALF_TYPES else NUMBA_NAMES[element_type]
 
 
-def _element(kind: types.Type) -> tuple[str, types.Type]:
-    """The element type named by a literal argument, and the Numba type of its arithmetic."""
-    if not isinstance(kind, types.StringLiteral):
-        raise errors.TypingError(f"Expected a literal element type. Received: {kind}.")
-    return kind.literal_value, getattr(types, NUMBA_NAMES[kind.literal_value])
+def _type_of(name: str) -> Any:
+    """The Numba type of a name."""
+    from numba.core import types
+
+    return getattr(types, name)
 
 
-@intrinsic
-def decode(typing_context: Any, stored: types.Type, kind: types.Type, number: types.Type) -> tuple[Any, Emitter]:
+@typed_intrinsic
+def decode(typing_context: Any, stored: Any, kind: Any, number: Any) -> tuple[Any, Emitter]:
     """A stored element, converted to the element type that `number` names."""
-    name, computed = _element(kind)
-    _, result = _element(number)
+    computed, result = (_type_of(NUMBA_NAMES[each.literal_value]) for each in (kind, number))
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        return context.cast(builder, widened(builder, arguments[0], name), computed, result)
+        return context.cast(builder, widened(builder, arguments[0], kind.literal_value), computed, result)
 
-    return result(getattr(types, storage_name(name)), kind, number), emit
+    return result(_type_of(storage_name(kind.literal_value)), kind, number), emit
 
 
-@intrinsic
-def load_element(typing_context: Any, address: types.Type, kind: types.Type, number: types.Type) -> tuple[Any, Emitter]:
+@typed_intrinsic
+def load_element(typing_context: Any, address: Any, kind: Any, number: Any) -> tuple[Any, Emitter]:
     """The element at an address, converted to the element type that `number` names."""
-    name, computed = _element(kind)
-    _, result = _element(number)
+    name = kind.literal_value
+    stored = _type_of(storage_name(name))
+    signature, converted = decode.definition(typing_context, stored, kind, number)
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        stored = context.get_data_type(getattr(types, storage_name(name)))
-        source = builder.inttoptr(arguments[0], POINTER)
-        value = builder.load(source, align=min(BYTES.get(name, 4), 8), typ=stored)
-        return context.cast(builder, widened(builder, value, name), computed, result)
+        source, size = builder.inttoptr(arguments[0], POINTER), min(BYTES.get(name, 4), 8)
+        value = builder.load(source, align=size, typ=context.get_data_type(stored))
+        return converted(context, builder, signature, (value,))
 
-    return result(types.int64, kind, number), emit
+    return signature.return_type(address, kind, number), emit
 
 
-@intrinsic
-def store_element(typing_context: Any, address: types.Type, kind: types.Type, value: types.Type) -> tuple[Any, Emitter]:
+@typed_intrinsic
+def store_element(typing_context: Any, address: Any, kind: Any, value: Any) -> tuple[Any, Emitter]:
     """Stores an element of the named type; float32 is rounded to the nearest f16 or bf16, ties to even."""
-    name, computed = _element(kind)
+    name = kind.literal_value
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        value = narrowed(builder, arguments[2], name)
-        builder.store(value, builder.inttoptr(arguments[0], POINTER), align=min(BYTES[name], 8))
+        narrow = narrowed(builder, arguments[2], name)
+        builder.store(narrow, builder.inttoptr(arguments[0], POINTER), align=min(BYTES[name], 8))
         return context.get_dummy_value()
 
-    return types.void(types.int64, kind, computed), emit
+    return _type_of("void")(address, kind, _type_of(NUMBA_NAMES[name])), emit

@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from engine.codelets.language import vector
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import F32, I32, I64, POINTER, Emitter, intrinsic
+from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.memory import F32, I32, I64, POINTER
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
@@ -21,33 +21,27 @@ def lanes_transposed(element_type: str) -> Any:
 
     @intrinsic
     def transpose_lanes(
-        typing_context: Any,
-        source: types.Type,
-        offsets: types.Type,
-        rows: types.Type,
-        columns: types.Type,
-        destination: types.Type,
-        destination_pitch: types.Type,
-    ) -> tuple[Any, Emitter]:
+        builder: ir.IRBuilder,
+        source: ir.Value,
+        offsets: ir.Value,
+        rows: ir.Value,
+        columns: ir.Value,
+        destination: ir.Value,
+        pitch: ir.Value,
+    ) -> None:
         """Transposes a block of rows x columns <= lanes() x lanes() elements, in registers.
 
         Row i begins at source + offsets[i]; offsets is the address of an int64 table.
         Writes `columns` whole vectors, whose lanes from `rows` on are zeros.
         """
-
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            source, offsets, rows, columns, destination, pitch = arguments
-            whole = builder.icmp_signed("==", builder.add(rows, columns), I64(2 * LANES))
-            with builder.if_else(whole, likely=True) as (full, partial):
-                with full:
-                    block = _read_columns(builder, element_type, source, offsets)
-                    _write_columns(builder, block, destination, pitch)
-                with partial:
-                    block = _shuffle(builder, _read_rows(builder, element_type, source, offsets, rows, columns))
-                    _write_columns(builder, block, destination, pitch, columns)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 6), emit
+        whole = builder.icmp_signed("==", builder.add(rows, columns), I64(2 * LANES))
+        with builder.if_else(whole, likely=True) as (full, partial):
+            with full:
+                block = _read_columns(builder, element_type, source, offsets)
+                _write_columns(builder, block, destination, pitch)
+            with partial:
+                block = _shuffle(builder, _read_rows(builder, element_type, source, offsets, rows, columns))
+                _write_columns(builder, block, destination, pitch, columns)
 
     return transpose_lanes
 

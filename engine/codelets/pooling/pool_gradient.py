@@ -14,17 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from math import prod
-from typing import Any
 
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.element import BYTES, load_element, store_element
-from engine.codelets.language.lazy import errors, types
-from engine.codelets.language.memory import I32, I64, POINTER, Emitter, call, intrinsic, load_f32, load_i64, store_i64
+from engine.codelets.language.intrinsic import Float32, intrinsic
+from engine.codelets.language.memory import I32, I64, POINTER, call, load_f32, load_i64, store_i64
 from engine.codelets.language.record import Address, Part, Record
 from engine.codelets.pooling.pool_axis import WindowAxis
-from engine.codelets.pooling.pool_kernels import PREDICATES, keeps
+from engine.codelets.pooling.pool_kernels import keeps
 from engine.ir.attributes import Window
 from engine.ir.shape import Shape
 from engine.machine_code import first_lanes
@@ -53,58 +52,41 @@ class PoolGradient(Record):
     vectors: int  # in a row
 
 
-def _literal(direction: types.Type) -> str:
-    if not isinstance(direction, types.StringLiteral) or direction.literal_value not in PREDICATES:
-        raise errors.TypingError(f"Expected a literal direction. Received: {direction}.")
-    return str(direction.literal_value)
-
-
 @intrinsic
-def _keeps(typing_context: Any, kept: types.Type, candidate: types.Type, direction: types.Type) -> tuple[Any, Emitter]:
+def _keeps(builder: ir.IRBuilder, kept: Float32, candidate: Float32, direction: str) -> bool:
     """Whether `kept` stays selected."""
-    named = _literal(direction)
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        return keeps(builder, named, *arguments[:2])
-
-    return types.boolean(types.float32, types.float32, direction), emit
+    return keeps(builder, direction, kept, candidate)
 
 
 @intrinsic
 def _window_lanes(
-    typing_context: Any,
-    operand: types.Type,
-    source: types.Type,
-    target: types.Type,
-    offsets: types.Type,
-    positions: types.Type,
-    mask: types.Type,
-    init: types.Type,
-    direction: types.Type,
-    kind: types.Type,
-) -> tuple[Any, Emitter]:
+    builder: ir.IRBuilder,
+    operand: ir.Value,
+    source: ir.Value,
+    target: ir.Value,
+    offsets: ir.Value,
+    positions: ir.Value,
+    bits: ir.Value,
+    init: Float32,
+    direction: str,
+    kind: str,
+) -> None:
     """Computes the windows of one vector; `offsets` has pairs, of which the first words are the positions' offsets.
 
-    Operand and target have elements of the type `kind`. The lanes of the mask take successive elements of the source.
+    Operand and target have elements of the type `kind`. The lanes of the mask `bits` take successive elements of the
+    source.
     """
-    named, stored = _literal(direction), kind.literal_value
+    end = builder.add(offsets, builder.mul(positions, I64(16)))
 
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        operand, source, target, offsets, positions, bits, init = arguments[:7]
-        end = builder.add(offsets, builder.mul(positions, I64(16)))
+    def window(mask: ir.Value | None, taken: ir.Value) -> None:
+        chosen, initial = _choose(builder, operand, offsets, end, mask, direction, kind), vector.splat(builder, init)
+        _spread(builder, target, offsets, end, mask, chosen, builder.fadd(initial, taken), initial, kind)
 
-        def window(mask: ir.Value | None, taken: ir.Value) -> None:
-            chosen, initial = _choose(builder, operand, offsets, end, mask, named, stored), vector.splat(builder, init)
-            _spread(builder, target, offsets, end, mask, chosen, builder.fadd(initial, taken), initial, stored)
-
-        with builder.if_else(builder.icmp_signed("==", bits, I64((1 << LANES) - 1))) as (whole, some):
-            with whole:
-                window(None, vector.load_vector(builder, source))
-            with some:
-                _window_of_some(builder, source, bits, window)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 6, types.float32, direction, kind), emit
+    with builder.if_else(builder.icmp_signed("==", bits, I64((1 << LANES) - 1))) as (whole, some):
+        with whole:
+            window(None, vector.load_vector(builder, source))
+        with some:
+            _window_of_some(builder, source, bits, window)
 
 
 def _window_of_some(

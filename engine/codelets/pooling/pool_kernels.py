@@ -13,7 +13,7 @@ from typing import Any
 from engine.codelets.language import vector
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import F32, I32, I64, POINTER
-from engine.codelets.language.switched import internal_function, switched
+from engine.codelets.language.switched import switched
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
@@ -71,12 +71,8 @@ def choosing(direction: str, kind: str, width: int) -> Any:
     """
     size = vector.BYTES[kind]
 
-    def make(module: ir.Module, columns: int) -> ir.Function:
-        name = f"choose_{columns}"
-        if name in module.globals:
-            return module.globals[name]
-        function, builder = internal_function(module, name, 8)
-        operand, row, column, rows, number, _, chosen, count = function.args
+    def write(builder: ir.IRBuilder, columns: int, arguments: tuple[ir.Value, ...]) -> None:
+        operand, row, column, rows, number, _, chosen, count = arguments
         first_number = vector.splat(builder, builder.trunc(number, I32))
 
         def choose(first: ir.Value, vectors: int, mask: ir.Value | None) -> None:
@@ -101,10 +97,8 @@ def choosing(direction: str, kind: str, width: int) -> Any:
                 vector.store_vector(builder, builder.bitcast(each, vector.vector_type(F32)), target, mask)
 
         _for_vectors(builder, count, choose)
-        builder.ret_void()
-        return function
 
-    return switched(make, range(1, width + 1), 9)
+    return switched("choose", range(1, width + 1), write)
 
 
 def _combined(builder: ir.IRBuilder, opcode: str, old: ir.Value, new: ir.Value) -> ir.Value:
@@ -130,12 +124,8 @@ def combining(opcode: str, kind: str, width: int) -> Any:
     """
     size = vector.BYTES[kind]
 
-    def make(module: ir.Module, columns: int) -> ir.Function:
-        name = f"combine_{columns}"
-        if name in module.globals:
-            return module.globals[name]
-        function, builder = internal_function(module, name, 8)
-        operand, row, column, rows, _, initial, result, count = function.args
+    def write(builder: ir.IRBuilder, columns: int, arguments: tuple[ir.Value, ...]) -> None:
+        operand, row, column, rows, _, initial, result, count = arguments
         memory = builder.load(builder.inttoptr(initial, POINTER), align=size, typ=vector.STORED[kind])
         start = vector.splat(builder, vector.widened(builder, memory, kind))
 
@@ -154,10 +144,8 @@ def combining(opcode: str, kind: str, width: int) -> Any:
                 vector.store_vector(builder, total, target, mask, kind)
 
         _for_vectors(builder, count, combine)
-        builder.ret_void()
-        return function
 
-    return switched(make, range(width + 1), 9)
+    return switched("combine", range(width + 1), write)
 
 
 @cache
@@ -171,12 +159,8 @@ def gathering(kind: str, most: int, step: int) -> Any:
     """
     size = vector.BYTES[kind]
 
-    def make(module: ir.Module, columns: int) -> ir.Function:
-        name = f"gather_{columns}"
-        if name in module.globals:
-            return module.globals[name]
-        function, builder = internal_function(module, name, 12)
-        source, chosen, row, column, slot, slots, rows, number, down, initial, target, count = function.args
+    def write(builder: ir.IRBuilder, columns: int, arguments: tuple[ir.Value, ...]) -> None:
+        source, chosen, row, column, slot, slots, rows, number, down, initial, target, count = arguments
         start = vector.splat(builder, builder.load(builder.inttoptr(initial, POINTER), align=4, typ=F32))
         first_number = vector.splat(builder, builder.trunc(number, I32))
         fewer = vector.splat(builder, builder.trunc(down, I32))
@@ -206,7 +190,5 @@ def gathering(kind: str, most: int, step: int) -> Any:
                 vector.store_vector(builder, total, each, mask, kind)
 
         _for_vectors(builder, count, gather)
-        builder.ret_void()
-        return function
 
-    return switched(make, range(most + 1), 13)
+    return switched("gather", range(most + 1), write)

@@ -8,13 +8,12 @@ upper halves are then moved together.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import I32, I64, POINTER, Emitter, intrinsic, load_i64, store_f32, store_i64
+from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.memory import I32, I64, POINTER, load_i64, store_f32, store_i64
 from engine.codelets.products.contract import Block, Operands, Parts
 from engine.codelets.products.contract_f32 import begins_group, offsets_of_a
 from engine.codelets.products.contract_fields import Field
@@ -31,21 +30,16 @@ from engine.machine_code.llvm import ir
 
 
 @intrinsic
-def pair_lanes(typing_context: Any, first: types.Type, second: types.Type, target: types.Type) -> tuple[Any, Emitter]:
+def pair_lanes(builder: ir.IRBuilder, first: ir.Value, second: ir.Value, target: ir.Value) -> None:
     """Stores at `target` the pairs of bf16 in the float32 lanes of two vectors; `second` 0 stands for zeros."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        kind = vector.vector_type(I32)
-        upper = ir.Constant(kind, [16] * LANES)
-        first, second = (builder.inttoptr(each, POINTER) for each in arguments[:2])
-        low = builder.lshr(builder.load(first, align=4, typ=kind), upper)
-        is_there = builder.icmp_signed("!=", arguments[1], I64(0))
-        high = builder.load(builder.select(is_there, second, first), align=4, typ=kind)
-        high = builder.select(is_there, high, ir.Constant(kind, [0] * LANES))
-        builder.store(builder.or_(low, high), builder.inttoptr(arguments[2], POINTER), align=4)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3), emit
+    kind = vector.vector_type(I32)
+    upper = ir.Constant(kind, [16] * LANES)
+    one, other = (builder.inttoptr(each, POINTER) for each in (first, second))
+    low = builder.lshr(builder.load(one, align=4, typ=kind), upper)
+    is_there = builder.icmp_signed("!=", second, I64(0))
+    high = builder.load(builder.select(is_there, other, one), align=4, typ=kind)
+    high = builder.select(is_there, high, ir.Constant(kind, [0] * LANES))
+    builder.store(builder.or_(low, high), builder.inttoptr(target, POINTER), align=4)
 
 
 @inner

@@ -7,13 +7,11 @@ and columns that contain non-finite or very large values are multiplied in float
 
 from __future__ import annotations
 
-from typing import Any
-
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import I64, Emitter, intrinsic, load_i64, store_i64
+from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.memory import I64, load_i64, store_i64
 from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
 from engine.codelets.products.contract import Block, Operands, Parts, blocked, even_cut, nothing_ahead, over_units
 from engine.codelets.products.contract_f32 import offsets_of_a
@@ -76,42 +74,36 @@ def contract_bf16x3_scratch() -> ScratchSpace:
 
 @intrinsic
 def add_or_write(
-    typing_context: Any,
-    sums: types.Type,
-    rows: types.Type,
-    columns: types.Type,
-    c: types.Type,
-    row_c: types.Type,
-    accumulate: types.Type,
-) -> tuple[Any, Emitter]:
+    builder: ir.IRBuilder,
+    sums: ir.Value,
+    rows: ir.Value,
+    columns: ir.Value,
+    c: ir.Value,
+    row_c: ir.Value,
+    accumulate: ir.Value,
+) -> None:
     """C[row_c[m] + 4n] (+)= sums[m, n] * UNSCALE, m < rows <= 32, n < columns <= 32."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        sums, rows, columns, c, row_c, accumulate = arguments
-        adds = builder.icmp_signed("!=", accumulate, I64(0))
-        masks = [vector.lane_mask(builder, builder.sub(columns, I64(first))) for first in (0, BLOCK)]
-        entry, loop, done = builder.block, builder.append_basic_block("rows"), builder.append_basic_block("done")
-        builder.cbranch(builder.icmp_signed(">", rows, I64(0)), loop, done)
-        builder.position_at_end(loop)
-        row = builder.phi(I64)
-        entry_c = builder.inttoptr(builder.add(row_c, builder.shl(row, I64(3))), vector.POINTER)
-        to = builder.add(c, builder.load(entry_c, align=8, typ=I64))
-        source = builder.add(sums, builder.mul(row, I64(SUM_PITCH)))
-        for first, mask in zip((0, BLOCK), masks, strict=True):
-            value = vector.load_vector(builder, builder.add(source, I64(4 * first)))
-            value = builder.fmul(value, ir.Constant(vector.vector_type(), [UNSCALE] * BLOCK))
-            address = builder.add(to, I64(4 * first))
-            there = builder.select(adds, mask, vector.lane_mask(builder, I64(0)))
-            value = builder.fadd(value, vector.load_vector(builder, address, there))
-            vector.store_vector(builder, value, address, mask)
-        later = builder.add(row, I64(1))
-        row.add_incoming(I64(0), entry)
-        row.add_incoming(later, loop)
-        builder.cbranch(builder.icmp_signed("<", later, rows), loop, done)
-        builder.position_at_end(done)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 6), emit
+    adds = builder.icmp_signed("!=", accumulate, I64(0))
+    masks = [vector.lane_mask(builder, builder.sub(columns, I64(first))) for first in (0, BLOCK)]
+    entry, loop, done = builder.block, builder.append_basic_block("rows"), builder.append_basic_block("done")
+    builder.cbranch(builder.icmp_signed(">", rows, I64(0)), loop, done)
+    builder.position_at_end(loop)
+    row = builder.phi(I64)
+    entry_c = builder.inttoptr(builder.add(row_c, builder.shl(row, I64(3))), vector.POINTER)
+    to = builder.add(c, builder.load(entry_c, align=8, typ=I64))
+    source = builder.add(sums, builder.mul(row, I64(SUM_PITCH)))
+    for first, mask in zip((0, BLOCK), masks, strict=True):
+        value = vector.load_vector(builder, builder.add(source, I64(4 * first)))
+        value = builder.fmul(value, ir.Constant(vector.vector_type(), [UNSCALE] * BLOCK))
+        address = builder.add(to, I64(4 * first))
+        there = builder.select(adds, mask, vector.lane_mask(builder, I64(0)))
+        value = builder.fadd(value, vector.load_vector(builder, address, there))
+        vector.store_vector(builder, value, address, mask)
+    later = builder.add(row, I64(1))
+    row.add_incoming(I64(0), entry)
+    row.add_incoming(later, loop)
+    builder.cbranch(builder.icmp_signed("<", later, rows), loop, done)
+    builder.position_at_end(done)
 
 
 @inner
@@ -227,7 +219,7 @@ def multiply(
     c, row_c = at.c + 4 * column, word(at.parameters, Field.ROW_C) + 8 * block.row
     if whole_a != 0 and whole_b != 0:
         row_blocks, column_blocks, sums = (rows + BLOCK - 1) // BLOCK, (columns + BLOCK - 1) // BLOCK, at.scratch + SUMS
-        multiply_groups(row_blocks, column_blocks, whole_blocks(k_count), packed_a, packed_b, sums)
+        multiply_groups(4 * row_blocks + column_blocks, whole_blocks(k_count), packed_a, packed_b, sums)
         add_or_write(sums, rows, columns, c, row_c, accumulate)
     else:
         start, in_place = at.scratch + ROWS_OF_B, (at.a, *offsets_of_a(at, block))

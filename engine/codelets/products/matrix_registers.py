@@ -5,11 +5,9 @@ Where the processor has them, they do sixteen times as many multiply-adds per cy
 
 from __future__ import annotations
 
-from typing import Any
-
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import I64, POINTER, VOID, Emitter, call, intrinsic
-from engine.codelets.language.switched import internal_function
+from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.memory import I64, POINTER, VOID, call
+from engine.codelets.language.switched import switched
 from engine.machine_code.llvm import ir
 
 # Tuned on two cores of a Xeon with AVX-512 and AMX (48 KiB first-level, 2 MiB second-level cache), November 2026;
@@ -56,65 +54,20 @@ def _shapes(module: ir.Module) -> ir.GlobalVariable:
 
 
 @intrinsic
-def begin_matrices(typing_context: Any) -> tuple[Any, Emitter]:
+def begin_matrices(builder: ir.IRBuilder) -> None:
     """Configures the matrix registers for this thread."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        call(builder, "x86.ldtilecfg", VOID, builder.bitcast(_shapes(builder.module), POINTER))
-        return context.get_dummy_value()
-
-    return types.void(), emit
+    call(builder, "x86.ldtilecfg", VOID, builder.bitcast(_shapes(builder.module), POINTER))
 
 
 @intrinsic
-def end_matrices(typing_context: Any) -> tuple[Any, Emitter]:
+def end_matrices(builder: ir.IRBuilder) -> None:
     """Releases the matrix registers, so that the operating system need not save them in a context switch."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        call(builder, "x86.tilerelease", VOID)
-        return context.get_dummy_value()
-
-    return types.void(), emit
+    call(builder, "x86.tilerelease", VOID)
 
 
-@intrinsic
-def multiply_groups(
-    typing_context: Any,
-    row_blocks: types.Type,
-    column_blocks: types.Type,
-    blocks_of_k: types.Type,
-    a: types.Type,
-    b: types.Type,
-    sums: types.Type,
-) -> tuple[Any, Emitter]:
-    """sums[32, 32] = the product of a packed group of rows and a packed group of columns, of one or two blocks each.
-
-    a, b: bfloat16 [block of k][part][block of rows or columns][16][32]; the 16 are rows of A, or pairs of k of B.
-    """
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        done = builder.append_basic_block("done")
-        switch = builder.switch(builder.add(builder.shl(arguments[0], I64(2)), arguments[1]), done)
-        for rows in (1, 2):
-            for columns in (1, 2):
-                block = builder.append_basic_block(f"groups_{rows}x{columns}")
-                switch.add_case(I64(4 * rows + columns), block)
-                with builder.goto_block(block):
-                    builder.call(_groups(builder.module, rows, columns), arguments[2:])
-                    builder.branch(done)
-        builder.position_at_end(done)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 6), emit
-
-
-def _groups(module: ir.Module, rows: int, columns: int) -> ir.Function:
-    """The LLVM function for this many blocks, defined in the module on first use."""
-    name = f"multiply_groups_{rows}x{columns}"
-    if name in module.globals:
-        return module.globals[name]
-    function, builder = internal_function(module, name, 4)
-    blocks_of_k, a, b, sums = function.args
+def _write_groups(builder: ir.IRBuilder, case: int, arguments: tuple[ir.Value, ...]) -> None:
+    """Writes the function for `rows` and `columns` blocks, one or two."""
+    (rows, columns), (blocks_of_k, a, b, sums) = divmod(case, 4), arguments
     totals = {(i, j): I8(2 * i + j) for i in range(rows) for j in range(columns)}
     for register in totals.values():
         call(builder, "x86.tilezero", VOID, register)
@@ -132,8 +85,6 @@ def _groups(module: ir.Module, rows: int, columns: int) -> ir.Function:
     for (i, j), register in totals.items():
         offset = builder.add(sums, I64(SUM_PITCH * BLOCK * i + 4 * BLOCK * j))
         call(builder, "x86.tilestored64", VOID, register, builder.inttoptr(offset, POINTER), I64(SUM_PITCH))
-    builder.ret_void()
-    return function
 
 
 def _one_block_of_k(
@@ -155,3 +106,10 @@ def _load(builder: ir.IRBuilder, registers: list[ir.Constant], base: ir.Value, o
     for number, register in enumerate(registers):
         offset = builder.add(base, I64(REGISTER_BYTES * (2 * offset_of_term + number)))
         call(builder, "x86.tileloadd64", VOID, register, builder.inttoptr(offset, POINTER), I64(4 * BLOCK))
+
+
+multiply_groups = switched("multiply_groups", (5, 6, 9, 10), _write_groups)
+"""`multiply_groups(4 * row_blocks + column_blocks, blocks_of_k, a, b, sums)`: the product of two packed groups.
+
+sums[32, 32] = the product of a group of rows and a group of columns, of one or two blocks each. a, b: bfloat16
+[block of k][part][block of rows or columns][16][32]; the 16 are rows of A, or pairs of k of B."""

@@ -9,14 +9,14 @@ from typing import Any
 
 from engine.codelets.language import vector
 from engine.codelets.language.build import Library
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import F32, I32, I64, POINTER, VOID, Emitter, call, intrinsic
+from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.memory import F32, I32, I64, POINTER, VOID, call
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, masks_are_cheap, registers
 
 # a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks, and addresses to prefetch
 ARGUMENTS = 15
-LAST_COLUMNS = 11  # position, among the intrinsic's arguments, of the number of columns of the last vector
+LAST_COLUMNS = 9  # its position
 TO_WRITE, DATA = I32(1), I32(1)  # LLVM's arguments of a prefetch, and its degrees of locality
 TO_FIRST_LEVEL, TO_SECOND_LEVEL = I32(3), I32(2)
 LINE = 64  # bytes of a cache line
@@ -88,27 +88,11 @@ def micro_kernels(store: str, pairs: bool = False, right: str = "f32") -> Any:
     """
 
     @intrinsic
-    def micro_kernel(
-        typing_context: Any,
-        rows: types.Type,
-        vectors: types.Type,
-        a: types.Type,
-        row_a: types.Type,
-        offset_a: types.Type,
-        b: types.Type,
-        pitch_b: types.Type,
-        c: types.Type,
-        row_c: types.Type,
-        k: types.Type,
-        accumulate: types.Type,
-        last_columns: types.Type,
-        blocks: types.Type,
-        ahead: types.Type,
-        second_ahead: types.Type,
-        pitch_ahead: types.Type,
-        blocks_ahead: types.Type,
-    ) -> tuple[Any, Emitter]:
-        """C[row_c[i] + size * n] (+)= sum over k of A[row_a[i] + offset_a[k]] * B[k * pitch_b + 4n], k >= 1.
+    def micro_kernel(builder: ir.IRBuilder, rows: ir.Value, vectors: ir.Value, *arguments: ir.Value) -> None:
+        """`micro_kernel(rows, vectors, a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, last_columns, blocks,
+        ahead, second_ahead, pitch_ahead, blocks_ahead)`.
+
+        C[row_c[i] + size * n] (+)= sum over k of A[row_a[i] + offset_a[k]] * B[k * pitch_b + 4n], k >= 1.
 
         i < rows * blocks. row_a, row_c and offset_a are addresses of int64 tables of byte offsets. `rows` is one of
         `row_counts()[vectors]`, blocks at least 1. n runs over `vectors` vectors; of the last vector only
@@ -118,25 +102,19 @@ def micro_kernels(store: str, pairs: bool = False, right: str = "f32") -> Any:
         Kernels of as many whole vectors as a panel has prefetch, with each k of block i < blocks_ahead, the lines at
         ahead + i * 2 * second_ahead + k * pitch_ahead + (0 or second_ahead), which are packed next.
         """
-
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            whole = builder.icmp_signed("==", arguments[LAST_COLUMNS], I64(lanes()))
-            shape = builder.add(builder.mul(arguments[1], I64(64)), arguments[0])
-            shape = builder.add(shape, builder.select(whole, I64(WHOLE), I64(0)))
-            done = builder.append_basic_block("done")
-            switch = builder.switch(shape, done)
-            for vector_count, row_count, masked in kernel_shapes(right):
-                block = builder.append_basic_block(f"kernel_{row_count}x{vector_count}")
-                switch.add_case(I64(64 * vector_count + (0 if masked else WHOLE) + row_count), block)
-                with builder.goto_block(block):
-                    builder.call(
-                        _declared(builder.module, row_count, vector_count, masked, store, pairs, right), arguments[2:]
-                    )
-                    builder.branch(done)
-            builder.position_at_end(done)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * (ARGUMENTS + 2)), emit
+        whole = builder.icmp_signed("==", arguments[LAST_COLUMNS], I64(lanes()))
+        shape = builder.add(builder.mul(vectors, I64(64)), rows)
+        shape = builder.add(shape, builder.select(whole, I64(WHOLE), I64(0)))
+        done = builder.append_basic_block("done")
+        switch = builder.switch(shape, done)
+        for vector_count, row_count, masked in kernel_shapes(right):
+            block = builder.append_basic_block(f"kernel_{row_count}x{vector_count}")
+            switch.add_case(I64(64 * vector_count + (0 if masked else WHOLE) + row_count), block)
+            with builder.goto_block(block):
+                kernel = _declared(builder.module, row_count, vector_count, masked, store, pairs, right)
+                builder.call(kernel, arguments)
+                builder.branch(done)
+        builder.position_at_end(done)
 
     return micro_kernel
 

@@ -6,23 +6,21 @@ of the instructions.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import NamedTuple
 
 import numpy as np
 
 from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
-from engine.codelets.language.lazy import types
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import F32, I64, POINTER, Emitter, intrinsic
-from engine.codelets.language.switched import internal_function
+from engine.codelets.language.memory import F32, I64, POINTER
+from engine.codelets.language.switched import switched
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, registers
 
 LANES = lanes()
 VECTOR = 4 * LANES
-ARGUMENTS = 7  # a, block, b, c, pitch_c, k, adds
 
 
 class Narrow(NamedTuple):
@@ -49,7 +47,7 @@ STEPS = np.array([1, *(max(each for each in ROWS if each <= rest) for rest in ra
 @cache
 def narrow_products(narrow: Narrow) -> Inner:
     """Makes `multiply_vector` for A with this layout."""
-    kernel, row = _kernels(narrow), narrow.row
+    kernel, row = switched(narrow.name, ROWS, partial(_write_kernel, narrow)), narrow.row
 
     @inner
     def multiply_vector(rows: int, k: int, a: int, block: int, b: int, c: int, pitch_c: int, adds: int) -> None:
@@ -66,45 +64,9 @@ def narrow_products(narrow: Narrow) -> Inner:
     return multiply_vector
 
 
-def _kernels(narrow: Narrow) -> Any:
-    """Makes the intrinsic of the kernels, for each number of rows."""
-
-    @intrinsic
-    def kernel(
-        typing_context: Any,
-        rows: types.Type,
-        a: types.Type,
-        block: types.Type,
-        b: types.Type,
-        c: types.Type,
-        pitch_c: types.Type,
-        k: types.Type,
-        adds: types.Type,
-    ) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            done = builder.append_basic_block("done")
-            switch = builder.switch(arguments[0], done)
-            for count in ROWS:
-                case = builder.append_basic_block(f"rows_{count}")
-                switch.add_case(I64(count), case)
-                with builder.goto_block(case):
-                    builder.call(_kernel(builder.module, narrow, count), arguments[1:])
-                    builder.branch(done)
-            builder.position_at_end(done)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * ARGUMENTS, types.int64), emit
-
-    return kernel
-
-
-def _kernel(module: ir.Module, narrow: Narrow, rows: int) -> ir.Function:
-    """The LLVM function for `rows` rows, defined in the module on first use."""
-    name = f"{narrow.name}_{rows}"
-    if name in module.globals:
-        return module.globals[name]
-    function, builder = internal_function(module, name, ARGUMENTS)
-    a, block, b, c, pitch_c, k, adds = function.args
+def _write_kernel(narrow: Narrow, builder: ir.IRBuilder, rows: int, arguments: tuple[ir.Value, ...]) -> None:
+    """Writes the function for `rows` rows."""
+    a, block, b, c, pitch_c, k, adds = arguments
     sums = [vector.zeros()] * rows
     if narrow.block:
         blocks = EmittedLoop(builder, "blocks", I64(0), k, I64(narrow.block), [a, b, *sums])
@@ -116,8 +78,6 @@ def _kernel(module: ir.Module, narrow: Narrow, rows: int) -> ir.Function:
     else:
         _, sums = _summed(builder, narrow, a, b, k, sums)
     _store(builder, c, pitch_c, adds, sums)
-    builder.ret_void()
-    return function
 
 
 def _summed(

@@ -13,8 +13,8 @@ from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
 from engine.codelets.language.element import load_element
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import I64, Emitter, intrinsic, load_i64, store_f32, store_i64
+from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.memory import I64, load_i64, store_f32, store_i64
 from engine.codelets.language.register_transpose import lanes_transposed
 from engine.codelets.products.contract import Operands
 from engine.codelets.products.contract_fields import Field, Layout
@@ -49,20 +49,14 @@ def _copying(source_type: str, target_type: str, vectors: int = 1, masked: bool 
     widens = target_type == "f32"
 
     @intrinsic
-    def copy_lanes(
-        typing_context: Any, source: types.Type, target: types.Type, count: types.Type
-    ) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            mask = vector.lane_mask(builder, arguments[2]) if masked else None
-            for j in range(vectors):
-                read = builder.add(arguments[0], I64(vector.BYTES[source_type] * LANES * j))
-                written = builder.add(arguments[1], I64(vector.BYTES[target_type] * LANES * j))
-                lanes_mask = mask if j == vectors - 1 else None
-                value = vector.load_vector(builder, read, lanes_mask if widens else None, source_type)
-                vector.store_vector(builder, value, written, None if widens else lanes_mask, target_type)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 3), emit
+    def copy_lanes(builder: ir.IRBuilder, source: ir.Value, target: ir.Value, count: ir.Value) -> None:
+        mask = vector.lane_mask(builder, count) if masked else None
+        for j in range(vectors):
+            read = builder.add(source, I64(vector.BYTES[source_type] * LANES * j))
+            written = builder.add(target, I64(vector.BYTES[target_type] * LANES * j))
+            lanes_mask = mask if j == vectors - 1 else None
+            value = vector.load_vector(builder, read, lanes_mask if widens else None, source_type)
+            vector.store_vector(builder, value, written, None if widens else lanes_mask, target_type)
 
     return copy_lanes
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from engine.codelets.language import vector
 from engine.codelets.language.build import inner
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import I32, I64, POINTER, Emitter, intrinsic, load_i64
+from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.memory import I32, I64, POINTER, load_i64
 from engine.codelets.products.matrix_registers import (
     BLOCK,
     BLOCK_BYTES,
@@ -82,29 +80,8 @@ def _write(
 
 
 @intrinsic
-def write_row_of_a(
-    typing_context: Any,
-    source: types.Type,
-    count: types.Type,
-    target: types.Type,
-    seen: types.Type,
-) -> tuple[Any, Emitter]:
+def write_row_of_a(builder: ir.IRBuilder, source: ir.Value, count: ir.Value, target: ir.Value, seen: ir.Value) -> None:
     """Splits and packs `count` float32 along k of one row, padded with zeros to whole blocks."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        _row_of_a(builder, *arguments)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 4), emit
-
-
-def _row_of_a(
-    builder: ir.IRBuilder,
-    source: ir.Value,
-    count: ir.Value,
-    target: ir.Value,
-    seen: ir.Value,
-) -> None:
     whole = builder.and_(count, I64(-BLOCK_K))
     before = _load_seen(builder, seen)
     entry, loop, rest = builder.block, builder.append_basic_block("blocks"), builder.append_basic_block("rest")
@@ -147,49 +124,43 @@ def _block_of_row(
 
 @intrinsic
 def write_pair_of_b(
-    typing_context: Any,
-    first: types.Type,
-    second: types.Type,
-    columns: types.Type,
-    target: types.Type,
-    group_pitch: types.Type,
-    seen: types.Type,
-) -> tuple[Any, Emitter]:
+    builder: ir.IRBuilder,
+    first: ir.Value,
+    second: ir.Value,
+    columns: ir.Value,
+    target: ir.Value,
+    group_pitch: ir.Value,
+    seen: ir.Value,
+) -> None:
     """Splits and packs `columns` columns of two rows of B; a row at address 0 counts as zeros.
 
     Groups of columns are `group_pitch` bytes apart, and their vectors of largest magnitudes SEEN_BYTES apart.
     """
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        first, second, columns, target, group_pitch, seen = arguments
-        present = [builder.icmp_signed("!=", each, I64(0)) for each in (first, second)]
-        whole = builder.select(builder.and_(*present), builder.and_(columns, I64(-BLOCK)), I64(0))
-        entry, loop, rest = builder.block, builder.append_basic_block("columns"), builder.append_basic_block("rest")
-        edge, done = builder.append_basic_block("edge"), builder.append_basic_block("done")
-        destination = (first, second, target, group_pitch, seen)
-        builder.cbranch(builder.icmp_signed(">", whole, I64(0)), loop, rest)
-        builder.position_at_end(loop)
-        column = builder.phi(I64)
-        _block_of_pair(builder, destination, column, None)
-        later = builder.add(column, I64(BLOCK))
-        column.add_incoming(I64(0), entry)
-        column.add_incoming(later, loop)
-        builder.cbranch(builder.icmp_signed("<", later, whole), loop, rest)
-        builder.position_at_end(rest)
-        builder.cbranch(builder.icmp_signed("<", whole, columns), edge, done)
-        builder.position_at_end(edge)
-        column = builder.phi(I64)
-        left = builder.sub(columns, column)
-        counts = [builder.select(each, left, I64(0)) for each in present]
-        _block_of_pair(builder, destination, column, [vector.lane_mask(builder, count) for count in counts])
-        later = builder.add(column, I64(BLOCK))
-        column.add_incoming(whole, rest)
-        column.add_incoming(later, edge)
-        builder.cbranch(builder.icmp_signed("<", later, columns), edge, done)
-        builder.position_at_end(done)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 6), emit
+    present = [builder.icmp_signed("!=", each, I64(0)) for each in (first, second)]
+    whole = builder.select(builder.and_(*present), builder.and_(columns, I64(-BLOCK)), I64(0))
+    entry, loop, rest = builder.block, builder.append_basic_block("columns"), builder.append_basic_block("rest")
+    edge, done = builder.append_basic_block("edge"), builder.append_basic_block("done")
+    destination = (first, second, target, group_pitch, seen)
+    builder.cbranch(builder.icmp_signed(">", whole, I64(0)), loop, rest)
+    builder.position_at_end(loop)
+    column = builder.phi(I64)
+    _block_of_pair(builder, destination, column, None)
+    later = builder.add(column, I64(BLOCK))
+    column.add_incoming(I64(0), entry)
+    column.add_incoming(later, loop)
+    builder.cbranch(builder.icmp_signed("<", later, whole), loop, rest)
+    builder.position_at_end(rest)
+    builder.cbranch(builder.icmp_signed("<", whole, columns), edge, done)
+    builder.position_at_end(edge)
+    column = builder.phi(I64)
+    left = builder.sub(columns, column)
+    counts = [builder.select(each, left, I64(0)) for each in present]
+    _block_of_pair(builder, destination, column, [vector.lane_mask(builder, count) for count in counts])
+    later = builder.add(column, I64(BLOCK))
+    column.add_incoming(whole, rest)
+    column.add_incoming(later, edge)
+    builder.cbranch(builder.icmp_signed("<", later, columns), edge, done)
+    builder.position_at_end(done)
 
 
 def _block_of_pair(
@@ -208,26 +179,17 @@ def _block_of_pair(
 
 
 @intrinsic
-def forget(typing_context: Any, seen: types.Type) -> tuple[Any, Emitter]:
+def forget(builder: ir.IRBuilder, seen: ir.Value) -> None:
     """Resets the largest magnitudes to zero."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        _store_seen(builder, arguments[0], _all(0))
-        return context.get_dummy_value()
-
-    return types.void(types.int64), emit
+    _store_seen(builder, seen, _all(0))
 
 
 @intrinsic
-def is_whole_as_bf16x3(typing_context: Any, seen: types.Type) -> tuple[Any, Emitter]:
+def is_whole_as_bf16x3(builder: ir.IRBuilder, seen: ir.Value) -> ir.Value:
     """Returns 1 if the split can compute the products of all that was packed, else 0."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        large = builder.icmp_unsigned(">", _load_seen(builder, arguments[0]), _all(MOST))
-        lanes = builder.bitcast(large, ir.IntType(BLOCK))
-        return builder.zext(builder.icmp_unsigned("==", lanes, ir.IntType(BLOCK)(0)), I64)
-
-    return types.int64(types.int64), emit
+    large = builder.icmp_unsigned(">", _load_seen(builder, seen), _all(MOST))
+    lanes = builder.bitcast(large, ir.IntType(BLOCK))
+    return builder.zext(builder.icmp_unsigned("==", lanes, ir.IntType(BLOCK)(0)), I64)
 
 
 @inner

@@ -7,8 +7,8 @@ from typing import Any
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import inner
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import I32, I64, POINTER, Emitter, intrinsic, load_i64, store_i64
+from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.memory import I32, I64, POINTER, load_i64, store_i64
 from engine.codelets.products.contract import Operands
 from engine.codelets.products.contract_fields import Field, Layout
 from engine.codelets.products.micro_kernel import panel_vectors
@@ -23,38 +23,26 @@ def _joining(vectors: int, masked: bool) -> Any:
     """Makes the intrinsic that stores the pairs of two runs of bf16, whole vectors or only `count` lanes and zeros."""
 
     @intrinsic
-    def join_lanes(
-        typing_context: Any, first: types.Type, second: types.Type, target: types.Type, count: types.Type
-    ) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            first, second, target, count = arguments
-            mask = vector.lane_mask(builder, count) if masked else None
-            for j in range(vectors):
-                low, high = (
-                    vector.load_bits(builder, builder.add(each, I64(2 * LANES * j)), mask) for each in (first, second)
-                )
-                high = builder.shl(high, ir.Constant(high.type, [16] * LANES))
-                pointer = builder.inttoptr(builder.add(target, I64(4 * LANES * j)), POINTER)
-                builder.store(builder.or_(low, high), pointer, align=4)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 4), emit
+    def join_lanes(builder: ir.IRBuilder, first: ir.Value, second: ir.Value, target: ir.Value, count: ir.Value) -> None:
+        mask = vector.lane_mask(builder, count) if masked else None
+        for j in range(vectors):
+            low, high = (
+                vector.load_bits(builder, builder.add(each, I64(2 * LANES * j)), mask) for each in (first, second)
+            )
+            high = builder.shl(high, ir.Constant(high.type, [16] * LANES))
+            pointer = builder.inttoptr(builder.add(target, I64(4 * LANES * j)), POINTER)
+            builder.store(builder.or_(low, high), pointer, align=4)
 
     return join_lanes
 
 
 @intrinsic
-def keep_lower(typing_context: Any, target: types.Type) -> tuple[Any, Emitter]:
+def keep_lower(builder: ir.IRBuilder, target: ir.Value) -> None:
     """Sets the second of each pair of a vector in memory to zero."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        kind = vector.vector_type(I32)
-        pointer = builder.inttoptr(arguments[0], POINTER)
-        lower = builder.and_(builder.load(pointer, align=4, typ=kind), ir.Constant(kind, [0xFFFF] * LANES))
-        builder.store(lower, pointer, align=4)
-        return context.get_dummy_value()
-
-    return types.void(types.int64), emit
+    kind = vector.vector_type(I32)
+    pointer = builder.inttoptr(target, POINTER)
+    lower = builder.and_(builder.load(pointer, align=4, typ=kind), ir.Constant(kind, [0xFFFF] * LANES))
+    builder.store(lower, pointer, align=4)
 
 
 join_vector, join_panel, join_some = _joining(1, False), _joining(panel_vectors(), False), _joining(1, True)

@@ -7,14 +7,12 @@ edges.
 
 from __future__ import annotations
 
-from typing import Any
-
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.lazy import types
+from engine.codelets.language.intrinsic import Float32, intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I32, I64, Emitter, intrinsic, store_f32
+from engine.codelets.language.memory import I32, I64, store_f32
 from engine.codelets.language.record import Address, Record
 from engine.codelets.rows.edge_sums import FAR_BYTES
 from engine.codelets.rows.gather import AHEAD, Gather, IndexComponent, fetch_lines
@@ -46,19 +44,14 @@ class EdgeProducts(Record):
 
 
 @intrinsic
-def row_product(typing_context: Any, one: types.Type, other: types.Type, count: types.Type) -> tuple[Any, Emitter]:
+def row_product(builder: ir.IRBuilder, one: ir.Value, other: ir.Value, count: ir.Value) -> Float32:
     """The sum of the products of `count` float32 each, one or more."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        one, other, count = arguments
-        loop = EmittedLoop(builder, "products", I64(0), count, I64(LANES), [vector.zeros()])
-        mask, offset = vector.lane_mask(builder, builder.sub(count, loop.at)), builder.shl(loop.at, I64(2))
-        a, b = (vector.load_vector(builder, builder.add(each, offset), mask) for each in (one, other))
-        sums = vector.multiply_add(builder, a, b, loop.carried[0])
-        loop.close([sums])
-        return _total(builder, sums)
-
-    return types.float32(types.int64, types.int64, types.int64), emit
+    loop = EmittedLoop(builder, "products", I64(0), count, I64(LANES), [vector.zeros()])
+    mask, offset = vector.lane_mask(builder, builder.sub(count, loop.at)), builder.shl(loop.at, I64(2))
+    a, b = (vector.load_vector(builder, builder.add(each, offset), mask) for each in (one, other))
+    sums = vector.multiply_add(builder, a, b, loop.carried[0])
+    loop.close([sums])
+    return _total(builder, sums)
 
 
 def _total(builder: ir.IRBuilder, sums: ir.Value) -> ir.Value:

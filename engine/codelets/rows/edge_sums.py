@@ -13,8 +13,8 @@ from typing import Any
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import Emitter, intrinsic, load_f32
+from engine.codelets.language.intrinsic import Float32, intrinsic
+from engine.codelets.language.memory import load_f32
 from engine.codelets.language.record import Address, Part, Record
 from engine.codelets.rows.gather import AHEAD, Gather, IndexComponent, fetch_lines
 from engine.codelets.rows.gather_rows import load_row_number
@@ -46,21 +46,14 @@ def _added(is_scaled: bool, is_whole: bool) -> Any:
     """An intrinsic that adds a vector times the scale, or only its first `count` lanes, to the one at `target`."""
 
     @intrinsic
-    def add(
-        typing_context: Any, target: types.Type, source: types.Type, scale: types.Type, count: types.Type
-    ) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            target, source, scale, count = arguments
-            mask = None if is_whole else vector.lane_mask(builder, count)
-            old, new = (vector.load_vector(builder, each, mask) for each in (target, source))
-            if is_scaled:
-                new = vector.multiply_add(builder, new, vector.splat(builder, scale), old)
-            else:
-                new = builder.fadd(old, new)
-            vector.store_vector(builder, new, target, mask)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64, types.float32, types.int64), emit
+    def add(builder: ir.IRBuilder, target: ir.Value, source: ir.Value, scale: Float32, count: ir.Value) -> None:
+        mask = None if is_whole else vector.lane_mask(builder, count)
+        old, new = (vector.load_vector(builder, each, mask) for each in (target, source))
+        if is_scaled:
+            new = vector.multiply_add(builder, new, vector.splat(builder, scale), old)
+        else:
+            new = builder.fadd(old, new)
+        vector.store_vector(builder, new, target, mask)
 
     return add
 

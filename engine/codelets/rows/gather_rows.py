@@ -5,12 +5,10 @@ A row is one run of bytes, and the positions of index vectors are evenly spaced.
 
 from __future__ import annotations
 
-from typing import Any
-
 from engine.codelets.host.rows import copy_bytes, word
 from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import POINTER, Emitter, intrinsic, load_i32, load_i64, store_i32
+from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.memory import POINTER, load_i32, load_i64, store_i32
 from engine.codelets.rows.gather import AHEAD, BatchDimension, Gather, GatherParts, IndexComponent, fetch_lines
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
@@ -23,16 +21,11 @@ LONG = 512
 
 
 @intrinsic
-def copy_vector(typing_context: Any, target: types.Type, source: types.Type) -> tuple[Any, Emitter]:
+def copy_vector(builder: ir.IRBuilder, target: ir.Value, source: ir.Value) -> None:
     """Copies VECTOR bytes."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        written, read = (builder.inttoptr(each, POINTER) for each in arguments)
-        value = builder.load(read, align=1, typ=ir.VectorType(ir.IntType(8), VECTOR))
-        builder.store(value, written, align=1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), emit
+    written, read = (builder.inttoptr(each, POINTER) for each in (target, source))
+    value = builder.load(read, align=1, typ=ir.VectorType(ir.IntType(8), VECTOR))
+    builder.store(value, written, align=1)
 
 
 @inner

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.codelets.language import vector
-from engine.codelets.language.lazy import types
+from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I32, I64, POINTER, VOID, Emitter, call, intrinsic
+from engine.codelets.language.memory import I32, I64, POINTER, VOID, call
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
@@ -40,51 +40,35 @@ def _begun(builder: ir.IRBuilder, count: ir.Value, carried: list[ir.Value]) -> t
 
 
 @intrinsic
-def fill_table(typing_context: Any, table: types.Type, count: types.Type, step: types.Type) -> tuple[Any, Emitter]:
+def fill_table(builder: ir.IRBuilder, table: ir.Value, count: ir.Value, step: ir.Value) -> None:
     """table[i] = i * step, i < count."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        table, count, step = arguments
-        lanes_apart = ir.Constant(vector.vector_type(I64), list(range(LANES)))
-        first = builder.mul(vector.splat(builder, step), lanes_apart)
-        distance = vector.splat(builder, builder.mul(step, I64(LANES)))
-        loop, offset, mask = _begun(builder, count, [first])
-        (entries,) = loop.carried
-        _store(builder, entries, builder.add(table, offset), mask)
-        loop.close([builder.add(entries, distance)])
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3), emit
+    lanes_apart = ir.Constant(vector.vector_type(I64), list(range(LANES)))
+    first = builder.mul(vector.splat(builder, step), lanes_apart)
+    distance = vector.splat(builder, builder.mul(step, I64(LANES)))
+    loop, offset, mask = _begun(builder, count, [first])
+    (entries,) = loop.carried
+    _store(builder, entries, builder.add(table, offset), mask)
+    loop.close([builder.add(entries, distance)])
 
 
 @intrinsic
-def double_table(typing_context: Any, source: types.Type, target: types.Type, count: types.Type) -> tuple[Any, Emitter]:
+def double_table(builder: ir.IRBuilder, source: ir.Value, target: ir.Value, count: ir.Value) -> None:
     """target[i] = 2 * source[i], i < count."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        source, target, count = arguments
-        loop, offset, mask = _begun(builder, count, [])
-        entries = _load(builder, builder.add(source, offset), mask, 0)
-        _store(builder, builder.shl(entries, _splat(1)), builder.add(target, offset), mask)
-        loop.close()
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3), emit
+    loop, offset, mask = _begun(builder, count, [])
+    entries = _load(builder, builder.add(source, offset), mask, 0)
+    _store(builder, builder.shl(entries, _splat(1)), builder.add(target, offset), mask)
+    loop.close()
 
 
 def _extremum(operation: str) -> Any:
     @intrinsic
-    def entry(typing_context: Any, table: types.Type, count: types.Type) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            table, count = arguments
-            limit, kind = LIMITS[operation], vector.vector_type(I64)
-            loop, offset, mask = _begun(builder, count, [_splat(limit)])
-            entries = _load(builder, builder.add(table, offset), mask, limit)
-            found = call(builder, f"{operation}.{NAME}", kind, *loop.carried, entries)
-            loop.close([found])
-            return call(builder, f"vector.reduce.{operation}.{NAME}", I64, found)
-
-        return types.int64(types.int64, types.int64), emit
+    def entry(builder: ir.IRBuilder, table: ir.Value, count: ir.Value) -> ir.Value:
+        limit, kind = LIMITS[operation], vector.vector_type(I64)
+        loop, offset, mask = _begun(builder, count, [_splat(limit)])
+        entries = _load(builder, builder.add(table, offset), mask, limit)
+        found = call(builder, f"{operation}.{NAME}", kind, *loop.carried, entries)
+        loop.close([found])
+        return call(builder, f"vector.reduce.{operation}.{NAME}", I64, found)
 
     return entry
 

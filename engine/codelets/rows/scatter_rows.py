@@ -12,8 +12,8 @@ from typing import Any
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
-from engine.codelets.language.lazy import types
-from engine.codelets.language.memory import Emitter, intrinsic, load_f32, store_f32
+from engine.codelets.language.intrinsic import Float32, intrinsic
+from engine.codelets.language.memory import load_f32, store_f32
 from engine.codelets.language.record import Part, Record
 from engine.codelets.rows.gather import AHEAD, fetch_lines
 from engine.codelets.rows.gather_rows import FAR_BYTES, load_row_number
@@ -42,15 +42,10 @@ def _vector_update(opcode: str, is_whole: bool) -> Any:
     """An intrinsic that combines the vector at `source`, or only its first `count` lanes, into the one at `target`."""
 
     @intrinsic
-    def update(typing_context: Any, target: types.Type, source: types.Type, count: types.Type) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            target, source, count = arguments
-            mask = None if is_whole else vector.lane_mask(builder, count)
-            old, new = (vector.load_vector(builder, each, mask) for each in (target, source))
-            vector.store_vector(builder, _combined(builder, opcode, old, new), target, mask)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 3), emit
+    def update(builder: ir.IRBuilder, target: ir.Value, source: ir.Value, count: ir.Value) -> None:
+        mask = None if is_whole else vector.lane_mask(builder, count)
+        old, new = (vector.load_vector(builder, each, mask) for each in (target, source))
+        vector.store_vector(builder, _combined(builder, opcode, old, new), target, mask)
 
     return update
 
@@ -59,11 +54,8 @@ def _scalar_update(opcode: str) -> Any:
     """An intrinsic of an old and a new element."""
 
     @intrinsic
-    def update(typing_context: Any, old: types.Type, new: types.Type) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            return _combined(builder, opcode, *arguments)
-
-        return types.float32(types.float32, types.float32), emit
+    def update(builder: ir.IRBuilder, old: Float32, new: Float32) -> Float32:
+        return _combined(builder, opcode, old, new)
 
     return update
 

@@ -13,17 +13,14 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
 from enum import IntEnum
 from functools import cache
-from typing import Any
 
 from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.lazy import types
+from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import (
     I64,
     call0,
-    intrinsic,
     load_acquire,
     load_i64,
     pause,
@@ -57,49 +54,30 @@ class WaitingBlock(IntEnum):
 
 
 @intrinsic
-def fetch_and_add_in_order(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Callable]:
+def fetch_and_add_in_order(builder: ir.IRBuilder, address: ir.Value, value: ir.Value) -> ir.Value:
     """Adds to an int64 atomically, sequentially consistent with `fence`; returns its old value."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        offset = builder.inttoptr(arguments[0], I64.as_pointer())
-        return builder.atomic_rmw("add", offset, arguments[1], "seq_cst")
-
-    return types.int64(types.int64, types.int64), emit
+    offset = builder.inttoptr(address, I64.as_pointer())
+    return builder.atomic_rmw("add", offset, value, "seq_cst")
 
 
 @intrinsic
-def fetch_and_max(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Callable]:
+def fetch_and_max(builder: ir.IRBuilder, address: ir.Value, value: ir.Value) -> ir.Value:
     """Raises an int64 to at least a value, atomically; returns its old value."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        offset = builder.inttoptr(arguments[0], I64.as_pointer())
-        return builder.atomic_rmw("max", offset, arguments[1], "seq_cst")
-
-    return types.int64(types.int64, types.int64), emit
+    offset = builder.inttoptr(address, I64.as_pointer())
+    return builder.atomic_rmw("max", offset, value, "seq_cst")
 
 
 @intrinsic
-def fence(typing_context: Any) -> tuple[Any, Callable]:
+def fence(builder: ir.IRBuilder) -> None:
     """A sequentially consistent fence: earlier stores are visible to other threads before any later load."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        builder.fence("seq_cst")
-        return context.get_dummy_value()
-
-    return types.void(), emit
+    builder.fence("seq_cst")
 
 
 @intrinsic
-def call_with_five(
-    typing_context: Any, address: types.Type, a: types.Type, b: types.Type, c: types.Type, d: types.Type, e: types.Type
-) -> tuple[Any, Callable]:
+def call_with_five(builder: ir.IRBuilder, address: ir.Value, *arguments: ir.Value) -> ir.Value:
     """Calls `long f(long, long, long, long, long)` at an address."""
-
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        function = ir.FunctionType(I64, [I64] * 5)
-        return builder.call(builder.inttoptr(arguments[0], function.as_pointer()), arguments[1:])
-
-    return types.int64(*[types.int64] * 6), emit
+    function = ir.FunctionType(I64, [I64] * 5)
+    return builder.call(builder.inttoptr(address, function.as_pointer()), arguments)
 
 
 @inner
