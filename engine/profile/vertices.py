@@ -268,8 +268,10 @@ def _operation(
     opcode, kind = _own(terms[vertex.term])
     if vertex.opcode != opcode:
         return vertex.opcode, "f16" if vertex.term in halves else kind_of(terms[vertex.term].element_type)
-    if opcode == "divide" and sums and before_conversions(terms, vertex.operands[1]).access in sums:
-        opcode = "multiply"  # by the inverse of the sum, as the library's softmax
+    if opcode == "divide" and kind != "integer":
+        divisor = before_conversions(terms, vertex.operands[1])
+        if divisor.number is not None or divisor.access in sums:
+            opcode = "multiply"  # by the inverse: XLA's of a constant, the library's softmax of a sum
     if vertex.term not in halves:
         return opcode, kind
     if opcode == "convert":

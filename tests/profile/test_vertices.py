@@ -159,6 +159,26 @@ def test_sorts_are_bitonic() -> None:
     assert found.assumed == ()
 
 
+@pytest.mark.parametrize(("kind", "opcode"), [("f32", "multiply"), ("f16", "multiply"), ("s32", "divide")])
+def test_a_quotient_of_floats_by_a_constant_is_a_product(kind: str, opcode: str) -> None:
+    b = Builder("scaled")
+    x = b.parameter(kind, (60_000,))
+    program = build_program(b.module(b.tuple(b.divide(x, b.splat(3, (60_000,), kind)))), ["feed"], {})
+    assert [name for name, _ in work_of(program.compute_sets[0]).operations][-1] == opcode
+
+
+@pytest.mark.parametrize(("given", "made"), [("f16", "f32"), ("f32", "f16")])
+@pytest.mark.parametrize("share", [16, 100, 700])
+def test_a_grid_of_casts(given: str, made: str, share: int) -> None:
+    """poplibs' casts between fp16 and fp32 take 2 cycles for 4 elements."""
+    b = Builder("cast")
+    x = b.parameter(given, (1472 * 6 * share,))
+    cast = b.instruction("convert", Shape(made, x.array_shape.dimensions), (x,))
+    program = build_program(b.module(b.tuple(cast)), ["feed"], {})
+    expected = 20 + 6 * (17 + 2 * share / 4)
+    assert estimate(program, MK2).compute == pytest.approx(expected, abs=12)
+
+
 def test_half_has_its_own_prologue() -> None:
     assert vertex_cycles((("add", "f16"),), 24, MK2) == 11 + 6 * (26 + 3)
 
