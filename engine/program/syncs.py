@@ -17,9 +17,10 @@ def ranges_of(compute_set: ComputeSet, workers: int) -> Ranges:
     A worker begins a claimed compute set with this share, parts of which other workers may have run.
     """
     units = compute_set.units
-    if compute_set.one_worker:
+    if compute_set.one_worker or units == 1:
         return [(0, units)] + [(units, units)] * (workers - 1)
-    return [(-(-units * w // workers), -(-units * (w + 1) // workers)) for w in range(workers)]
+    # The last unit is often a shorter one, so the last workers have one more where units do not divide.
+    return [(units * w // workers, units * (w + 1) // workers) for w in range(workers)]
 
 
 class Sync(IntEnum):
