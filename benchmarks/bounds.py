@@ -28,7 +28,7 @@ from rich.table import Table
 from benchmarks.race import ROOT
 from benchmarks.workloads import WORKLOADS
 from engine.codelets.convolutions.cook_toom import positions
-from engine.host.work.winograd import WinogradGradient, WinogradProduct
+from engine.host.convolutions.winograd_work import WinogradGradient, WinogradProduct
 from engine.program.program import ComputeSet
 from engine.program.work.base import Work
 from engine.program.work.contraction import Contraction

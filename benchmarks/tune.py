@@ -29,7 +29,7 @@ from benchmarks.kernels import Kernel, of_codelet, of_module, product, ticks_per
 from benchmarks.workloads import WORKLOADS
 from engine.host.passes import split_products
 from engine.host.passes.pass_list import HOST_PASSES
-from engine.host.work.unit_chain import UnitChain
+from engine.host.unit_chain import UnitChain
 from engine.host.work_estimates import call_estimate_of, is_fine_grained
 from engine.ir.builder import Builder
 from engine.machine_code.costs import RESULTS, VARIABLE, costs

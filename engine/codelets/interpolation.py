@@ -12,12 +12,14 @@ from typing import Any
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.intrinsic import Float32, intrinsic
 from engine.codelets.language.memory import load_f32, load_i64
-from engine.codelets.language.record import Address, Record, Table
+from engine.codelets.language.record import Address, Record, Table, block
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
+from engine.program.work.interpolation import InterpolationWork
 
 LANES = lanes()
 TAP_WORDS = 3
@@ -158,3 +160,25 @@ def interpolate(parameters: int, lo: int, hi: int, scratch: int) -> None:
 def interpolation_scratch_bytes(width: int, channels: int) -> int:
     """The bytes of scratch for images of that width."""
     return RESERVED_SCRATCH + 4 * width * channels
+
+
+def encoded_interpolation(work: InterpolationWork) -> Encoded:
+    """The fields of `Interpolation`."""
+    _, source_height, source_width, channels = work.source.shape.dimensions
+    images, height, width, _ = work.target.shape.dimensions
+    parameters = Interpolation(
+        source=work.source.address,
+        target=work.target.address,
+        row_taps=work.rows.spans,
+        row_weights=work.rows.weights,
+        column_taps=work.columns.spans,
+        column_weights=work.columns.weights,
+        images=images,
+        height=height,
+        width=width,
+        source_height=source_height,
+        source_width=source_width,
+        channels=channels,
+        unit_rows=work.unit_rows,
+    )
+    return Encoded.of(interpolate, block(parameters), interpolation_scratch_bytes(source_width, channels))

@@ -6,22 +6,25 @@ u64[3] (key, counter low, counter high) or u64[2] (key, counter low).
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from engine.codelets.host.rows import copy_memory, word
 from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import I64, load_i64, pointer, store_i64
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, block
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
+from engine.ops.generators import WORDS
+from engine.program.work.random import DrawWork, NextStateWork, RandomBitsWork, three_fry_dimension
 
 WORD = 0xFFFFFFFF
 SIGN = -(1 << 63)
 PHILOX_MULTIPLIER_0, PHILOX_MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
 PHILOX_KEY_STEP_0, PHILOX_KEY_STEP_1 = 0x9E3779B9, 0xBB67AE85
 THREE_FRY_PARITY = 0x1BD11BDA
-
 SCRATCH_BYTES = 16
 
 
@@ -198,3 +201,40 @@ def draw_state(parameters: int, lo: int, hi: int, scratch: int) -> None:
     store_i64(target, load_i64(source))
     store_i64(target + 8, fetch_and_add(source + 8, word(parameters, NextState.DISTANCE)))
     store_i64(target + 16, word(source, 2))
+
+
+def encoded_bits(work: RandomBitsWork) -> Encoded:
+    """The fields of `PhiloxBits` or `ThreeFryBits`."""
+    bits, state, target = work.bits.shape, work.state.address, work.bits.address
+    size, unit = bits.dtype.itemsize, work.unit_counters
+    if work.is_philox:
+        parts, words = (2 if size == 8 else 1), work.state.shape.elements
+        values, value_bytes = bits.elements * parts, size // parts
+        philox = PhiloxBits(
+            state=state, target=target, state_words=words, values=values, value_bytes=value_bytes, unit=unit
+        )
+        return Encoded.of(philox_bits, block(philox), SCRATCH_BYTES)
+    dimension = three_fry_dimension(bits)
+    three_fry = ThreeFryBits(
+        state=state,
+        target=target,
+        counters=work.counters,
+        item_bytes=size,
+        extent=bits.dimensions[dimension] if bits.rank else 1,
+        inner=prod(bits.dimensions[dimension + 1 :]),
+        unit=unit,
+    )
+    return Encoded.of(three_fry_bits, block(three_fry))
+
+
+def encoded_next_state(work: NextStateWork) -> Encoded:
+    """The fields of `NextState`."""
+    words = work.source.shape.elements
+    parameters = NextState(source=work.source.address, target=work.target, state_words=words, distance=work.distance)
+    return Encoded.of(next_state, block(parameters))
+
+
+def encoded_draw(work: DrawWork) -> Encoded:
+    """The fields of `NextState`, with the address of a hidden state."""
+    parameters = NextState(source=work.state.address, target=work.target, state_words=WORDS, distance=work.distance)
+    return Encoded.of(draw_state, block(parameters))

@@ -11,10 +11,12 @@ from typing import Any
 
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import pointer
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, block
 from engine.codelets.rows.scatter import ARITHMETIC, NUMBA_TYPES
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.program.work.sorting import ScanWork
 
 ROWS = 4  # rows that a unit scans side by side, as each result waits for the one before it
 COLUMNS = 64  # columns scanned side by side
@@ -116,3 +118,9 @@ def scan(opcode: str, element_type: str) -> Codelet:
                 _scan_columns(parameters, source, target, sums, initial, operation, unit)
 
     return Codelet(run, f"scan_{opcode}_{name}")
+
+
+def encoded_scan(work: ScanWork) -> Encoded:
+    """The fields of `Scan`."""
+    parameters = Scan(**{name: getattr(work, name) for name in Scan._names})
+    return Encoded.of(scan(work.opcode, work.element_type), block(parameters), SCRATCH_BYTES)

@@ -10,12 +10,18 @@ Parameters (int64 words): the header `Sort`, then for each operand `SortOperand`
 
 from __future__ import annotations
 
+from math import prod
+
 from engine.codelets.host.rows import copy_bytes, word
 from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import call4, load_i8, load_i16, load_i32, load_i64, store_i8, store_i16, store_i64
-from engine.codelets.language.record import Address, Record
-from engine.codelets.language.scratch import after
+from engine.codelets.language.record import Address, Record, block
+from engine.codelets.language.scratch import after, space_of
+from engine.codelets.scan import ROWS
+from engine.ir.shape import FLOATS, SIGNED, Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.program.work.sorting import SCANNED_ROWS, SortKey, SortWork
 
 LOWEST = -(2**63)
 NUMBER_BITS = 31  # of the element's number in a packed entry
@@ -252,3 +258,49 @@ def sort_by_comparator(parameters: int, lo: int, hi: int, scratch: int) -> None:
             numbers, spare = spare, numbers
             run *= 2
         _copy_in_order(parameters, unit, numbers, 8, -1)
+
+
+assert ROWS == SCANNED_ROWS
+
+
+def key_words(key: SortKey, element_type: str) -> tuple[int, int, int]:
+    """ZERO, INVERTED and FLIP for a real element type: -NaN < -Inf < ... < Inf < NaN; unsigned integers in order."""
+    lowest = -1 << (8 * Shape(element_type).dtype.itemsize - 1)
+    is_float, inverted = element_type in FLOATS, -1 if key.descending else 0
+    zero = 0 if is_float and not key.total_order else lowest
+    unsigned = not is_float and element_type not in SIGNED
+    return zero, ~lowest if is_float else 0, (lowest if unsigned else 0) ^ inverted
+
+
+def encoded_sort(work: SortWork) -> Encoded:
+    """The header, then the operands."""
+    shapes, limit, order = [each.shape for each in work.sources], work.limit, work.order
+    dimensions = shapes[0].dimensions
+    length = dimensions[work.dimension]
+    number = capacity = zero = inverted = flip = 0
+    if isinstance(order, SortKey):
+        number, capacity = order.operand, 2 * limit + INSERTED if 4 * limit + INSERTED < length else length
+        zero, inverted, flip = key_words(order, shapes[number].element_type)
+        entries = capacity * entry_bytes.function(shapes[number].dtype.itemsize, length)
+        areas: tuple[int, ...] = (COUNTS_BYTES, entries, entries)
+    else:
+        areas = (8, 16 * len(shapes), 8 * length, 8 * length)
+    header = Sort(
+        inner=prod(dimensions[work.dimension + 1 :]),
+        length=length,
+        limit=limit,
+        key=number,
+        zero=zero,
+        inverted=inverted,
+        flip=flip,
+        capacity=capacity,
+        operands=len(shapes),
+    )
+    operands = [
+        SortOperand(source=each.address, target=target, bytes=each.shape.dtype.itemsize)
+        for each, target in zip(work.sources, work.targets, strict=True)
+    ]
+    codelet, calls = (
+        (sort_by_key, ()) if isinstance(order, SortKey) else (sort_by_comparator, ((Sort.COMPARATOR, order),))
+    )
+    return Encoded.of(codelet, block(header, operands), space_of(*areas), calls)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import load_i32, store_i32
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, block
 from engine.codelets.language.register_transpose import LANES, lanes_transposed
 from engine.codelets.products.pack import fill_progression
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.program.work.copy import TRANSPOSED_COLUMNS, TransposeWork
 
 COLUMNS = 64  # of a unit: 256 bytes of each row, whole cache lines
 SCRATCH_BYTES = 8 * LANES
@@ -80,3 +82,20 @@ def transpose(parameters: int, lo: int, hi: int, scratch: int) -> None:
             target += rest % size * word(entry, MatrixDimension.TARGET_STRIDE)
             rest //= size
         _transpose_columns(parameters, source, target, first, min(first + COLUMNS, columns), offsets)
+
+
+assert COLUMNS == TRANSPOSED_COLUMNS
+
+
+def encoded_transpose(work: TransposeWork) -> Encoded:
+    """The header, then the dimensions that count the matrices."""
+    header = Transpose(
+        source=work.source,
+        target=work.target,
+        rows=work.rows,
+        columns=work.columns,
+        source_pitch=work.source_pitch,
+        target_pitch=work.target_pitch,
+        rank=len(work.matrices),
+    )
+    return Encoded.of(transpose, block(header, MatrixDimension.of_each(work.matrices)), SCRATCH_BYTES)

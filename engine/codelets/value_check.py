@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from engine.codelets.host.queues import leave_step_of
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import load_f32, load_f64, load_i64, pointer, store_i64
-from engine.codelets.language.record import Address, Record, Table
+from engine.codelets.language.record import Address, Record, Table, block
 from engine.codelets.rows.gather import load_index
+from engine.ir.floating_point import EXPONENTS
+from engine.ir.shape import FLOATS, UNSIGNED
 from engine.machine_code.abi import Scratch
+from engine.program.work.value_check import ValueCheckWork
 
 RANGE, FLOAT_RANGE, NONZERO, FINITE = range(4)
 
@@ -124,3 +130,27 @@ def check_values(parameters: int, lo: int, hi: int, scratch: int) -> None:
                 store_i64(entry + 8, load_i64(address) if size == 8 else load_index(address, size, 1))
                 store_i64(entry, first + 1)
             leave_step_of(word(parameters, ValueCheckBlock.CALL), word(scratch, Scratch.WORKER))
+
+
+KINDS = {"range": RANGE, "nonzero": NONZERO, "finite": FINITE}
+
+
+def encoded_check(work: ValueCheckWork) -> Encoded:
+    """The block of the array and its bounds."""
+    kind = work.shape.element_type
+    is_float_range = work.check.kind == "range" and kind in FLOATS
+    parameters = ValueCheckBlock(
+        call=work.call,
+        record=work.record.words,
+        operand=work.operand,
+        elements=work.shape.elements,
+        grain=work.grain,
+        kind=FLOAT_RANGE if is_float_range else KINDS[work.check.kind],
+        item_bytes=work.shape.dtype.itemsize,
+        signed=int(kind not in UNSIGNED | {"pred"}),
+        exponent=EXPONENTS.get(kind, 0),
+        period=len(work.check.bounds),
+        lows=np.array(work.check.lows, np.int64),
+        bounds=np.array(work.check.bounds, np.int64),
+    )
+    return Encoded.of(check_values, block(parameters))

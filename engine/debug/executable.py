@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from engine.codelets.language.encoded import Encoded
 from engine.debug.aside import Aside
 from engine.debug.control_flow import Follower
 from engine.debug.findings import title
@@ -18,7 +19,6 @@ from engine.debug.span_elements import SpanTable
 from engine.debug.stepping import Stepper
 from engine.debug.tile import touched
 from engine.errors import ConfigurationError, DebugError
-from engine.host.encoded import Encoded
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.runtime.brief_call import BriefCall
 from engine.runtime.buffers import DeviceBuffer

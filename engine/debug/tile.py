@@ -10,11 +10,11 @@ import numpy as np
 
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import call4, floating_point_state, flush_to_zero, set_floating_point_state
 from engine.debug.aside import Aside
 from engine.debug.cells import cell_type
 from engine.debug.poison import Poison, poison_bytes
-from engine.host.encoded import Encoded
 from engine.ir.shape import Shape
 from engine.machine_code.abi import Scratch
 from engine.program.program import Buffer, ComputeSet

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from engine.emit.codelet import emit_codelet
-from engine.emit.combiner import emit_combiner
-from engine.emit.comparator import emit_comparator
+from engine.emit.combiner import emit_combiner, emit_comparator
 from engine.machine_code import keys
 from engine.machine_code.llvm_thread import llvm_thread
 from engine.machine_code.loading import load_objects

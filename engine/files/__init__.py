@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, Any
 from engine.files.signature import Signature, TensorInfo, tensor_info
 
 if TYPE_CHECKING:
-    from engine.files.executable_file import (
-        SUFFIX,
-        ExecutableFile,
-        check_exportable,
-        read_executable,
-        write_executable,
-    )
+    from engine.files.executable_file import SUFFIX, ExecutableFile, check_exportable, read_executable, write_executable
     from engine.files.trust import trusting_vertices
 
 __all__ = [

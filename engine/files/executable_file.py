@@ -21,13 +21,7 @@ from engine.files.container import pack, parse, unpack
 from engine.files.modules import read_module, write_module
 from engine.files.signature import Signature, TensorInfo, tensor_info
 from engine.ir import Module, Shape, shape_of
-from engine.ir.device_operations import (
-    calls_of_host_functions,
-    config_of,
-    queue_of,
-    queue_operations,
-    queue_signature,
-)
+from engine.ir.device_operations import calls_of_host_functions, config_of, queue_of, queue_operations, queue_signature
 from engine.ir.shape import ELEMENT_TYPES
 from engine.private_files import read_regular
 from engine.resource_limits import above, current_limits, interruptible, within_seconds

@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from engine.codelets.factors.cholesky import encoded_cholesky
+from engine.codelets.factors.factorization import encoded_factorization
+from engine.codelets.factors.triangular_solve import encoded_solve
+from engine.codelets.fourier.fourier import encoded_fourier
+from engine.codelets.host.host_call import encoded_call
+from engine.codelets.host.queues import encoded_leaf_copy, encoded_queue
+from engine.codelets.interpolation import encoded_interpolation
+from engine.codelets.language.encoded import Encoded, HostWork, encoded_loop
+from engine.codelets.language.exceptions import encoded_exception_check
+from engine.codelets.language.vertex import encoded_vertex
+from engine.codelets.pooling.select_and_scatter import encoded_select_and_scatter
+from engine.codelets.products.contract_plain import encoded_product
+from engine.codelets.random import encoded_bits, encoded_draw, encoded_next_state
+from engine.codelets.rows.dynamic_slice import encoded_slice
+from engine.codelets.rows.first_of_equal import encoded_first_of_equal
+from engine.codelets.rows.gather_rows import encoded_gather
+from engine.codelets.rows.reduced_rows import encoded_reduced_rows
+from engine.codelets.rows.row_sums import encoded_row_sort, encoded_row_sums
+from engine.codelets.rows.scatter_rows import encoded_scatter
+from engine.codelets.scan import encoded_scan
+from engine.codelets.sort import encoded_sort
+from engine.codelets.transpose import encoded_transpose
+from engine.codelets.value_check import encoded_check
 from engine.errors import InternalError
-from engine.host.encoded import Encoded, HostWork
-from engine.host.kernels.calls import encoded_call, encoded_check, encoded_exception_check, encoded_vertex
-from engine.host.kernels.factors import encoded_cholesky, encoded_factorization, encoded_solve
-from engine.host.kernels.fourier import encoded_fourier
-from engine.host.kernels.indexing import encoded_first_of_equal, encoded_gather, encoded_scatter, encoded_slice
-from engine.host.kernels.interpolation import encoded_interpolation
-from engine.host.kernels.loops import encoded_loop, encoded_transpose
-from engine.host.kernels.pooling import encoded_select_and_scatter
-from engine.host.kernels.products import encoded_product
-from engine.host.kernels.queues import encoded_leaf_copy, encoded_queue
-from engine.host.kernels.random import encoded_bits, encoded_draw, encoded_next_state
-from engine.host.kernels.row_sums import encoded_reduced_rows, encoded_row_sort, encoded_row_sums
-from engine.host.kernels.sorting import encoded_scan, encoded_sort
 from engine.program.work.base import Work
 from engine.program.work.contraction import Contraction
 from engine.program.work.copy import TransposeWork

@@ -24,11 +24,9 @@ from engine.ir.interpolation import is_interpolation
 from engine.ir.value_checks import is_value_check
 from engine.lower.context import Context, Value, lowering
 from engine.lower.factorizations import lower_factorization
-from engine.lower.host_calls import lower_host_function
+from engine.lower.host_calls import lower_host_function, lower_value_check, lower_vertex
 from engine.lower.indexing import lower_first_of_equal
 from engine.lower.interpolation import lower_interpolation
-from engine.lower.value_checks import lower_value_check
-from engine.lower.vertices import lower_vertex
 from engine.program.control_words import CONTROL_LINE, Ring
 from engine.program.program import Address, Buffer, Partition, ProgramQueue, Span, WorkEstimate
 from engine.program.work.queues import (

@@ -1,27 +1,32 @@
-"""Builds from a training step one that takes many micro-batches, reduces their gradients and updates once."""
+"""Builds from a training step one that takes many micro-batches, reduces their gradients and updates once.
+
+The loop over the micro-batches of one update: each iteration is the gradient part of a training step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 from engine.errors import ConfigurationError
-from engine.ir import Instruction, Module, Shape
+from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import OUTFEED, target_of
+from engine.ir.module import topological
 from engine.ir.outlining import has_outlined_calls
 from engine.partition.accumulation import Accumulation
-from engine.partition.batch_norm_groups import statistics
-from engine.partition.collectives import unstacked
+from engine.partition.batch_norm_groups import is_statistic, statistics
+from engine.partition.collectives import synchronise, unstacked
 from engine.partition.instruction_copies import InstructionCopies, add_copy
-from engine.partition.loop import MicroBatchLoop, SingleMicroBatch
-from engine.partition.loop_state import Loop
+from engine.partition.loop_state import COUNTER, Loop
 from engine.partition.marks import Cut, cut
 from engine.partition.metric_totals import with_totals
+from engine.partition.micro_batch import INDEX, MicroBatch
 from engine.partition.process_order import in_one_order
 from engine.partition.processes import Processes
 from engine.partition.replicas import Kind, Replicated, kinds_of
+from engine.partition.row_gradients import accumulated
 from engine.partition.taken_branches import up_to
 from engine.passes.dead_code import dead_code
 from engine.passes.factored_derivatives import factored_derivatives
@@ -30,6 +35,181 @@ from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.pass_list import FLAT_LOOP_STATES
 from engine.passes.run_passes import Pass, run_passes
 from engine.passes.simplify_shapes import simplify_shapes
+
+Wanted = tuple[int, Instruction]
+"""The index of a replica in its group, and an instruction."""
+
+
+class CopiesTogether:
+    """Copies instructions on demand, once for each replica; parameters have replacements already.
+
+    `stands` has these replacements for each replica. `states` has the new values of variables that replicas share, by
+    parameter: each replica reads the value that the previous one computed.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        stands: Sequence[dict[Instruction, Instruction]],
+        states: Mapping[Instruction, Instruction],
+    ) -> None:
+        self._builder, self._new, self._states = builder, stands, states
+
+    def of(self, index: int, instruction: Instruction) -> Instruction:
+        """The copy of an instruction for the replica at index `index`.
+
+        Raises ConfigurationError where a statistic depends on a value that another replica computes from the statistic.
+        """
+        pending: list[Wanted] = [(index, instruction)]
+        begun: set[Wanted] = set()
+        while pending:
+            wanted = pending[-1]
+            if wanted[1] in self._new[wanted[0]]:
+                pending.pop()
+                continue
+            missing = [each for each in self._needed(wanted) if each[1] not in self._new[each[0]]]
+            if not missing:
+                self._add(wanted)
+            elif wanted in begun:
+                raise _in_a_circle(wanted[1])
+            else:
+                pending += missing
+            begun.add(wanted)
+        return self._new[index][instruction]
+
+    def _needed(self, wanted: Wanted) -> list[Wanted]:
+        index, instruction = wanted
+        if instruction in self._states:
+            return [(index - 1, self._states[instruction])]
+        indices = range(len(self._new)) if is_statistic(instruction) else [index]
+        return [(each, operand) for each in indices for operand in instruction.operands]
+
+    def _add(self, wanted: Wanted) -> None:
+        index, instruction = wanted
+        if instruction in self._states:
+            self._new[index][instruction] = self._new[index - 1][self._states[instruction]]
+        elif is_statistic(instruction):
+            (operand,) = instruction.operands
+            results = synchronise(self._builder, instruction, [new[operand] for new in self._new])
+            for new, result in zip(self._new, results, strict=True):
+                new[instruction] = result
+        else:
+            new = self._new[index]
+            new[instruction] = add_copy(self._builder, instruction, [new[operand] for operand in instruction.operands])
+
+
+def _in_a_circle(instruction: Instruction) -> ConfigurationError:
+    return ConfigurationError(
+        f"Expected batch normalisation over replicas of values that do not depend on variables which the replicas "
+        f"change one after the other. Received: {instruction.op_name or instruction.name}. Set "
+        f"norms.experimental.distributed_batch_norm_replica_group_size = 1."
+    )
+
+
+class MicroBatchLoop(Loop):
+    """The loop whose iteration is one micro-batch, or a micro-batch of each of the replicas that normalise together."""
+
+    def run(self, parameters: Sequence[Instruction], rows: dict[int, Instruction]) -> None:
+        """Adds the loop over micro-batches, given the entry's parameters and those of the replicas' rows."""
+        parts = self.parts
+        self.add_counter()
+        gradients = {mark: self.add_gradient(mark) for mark in parts.marks}
+        states = {number: self.add(rows.get(number, parameters[number])) for number in parts.moving}
+        lasts = {value: self.add(self.zeros(value.array_shape)) for value in parts.last}
+        needed = set(topological([*(m.operands[0] for m in parts.marks), *parts.moving.values(), *parts.last]))
+        given = {
+            p: self.add(parameters[p["parameter_number"]])
+            for p in self.module.entry.parameters
+            if p in needed and p["parameter_number"] not in parts.moving
+        }
+        body = _LoopBody(self.shape, self.accumulation)
+        of, last = self._copies(body, given, states, set(rows)), len(body.micro_batches) - 1
+        following = {COUNTER: body.next_iteration()}
+        for mark, slots in gradients.items():
+            totals = tuple(body.element(slot) for slot in slots)
+            for k, micro_batch in enumerate(body.micro_batches):
+                totals = accumulated(micro_batch, mark, totals, of(k, mark.operands[0]))
+            following |= zip(slots, totals, strict=True)
+        for number, slot in states.items():
+            state = body.element(slot)
+            for k, micro_batch in enumerate(body.micro_batches):
+                value = of(k, parts.moving[number])
+                state = micro_batch.with_row(state, value) if number in rows else value
+            following[slot] = state
+        for value, slot in lasts.items():
+            following[slot] = of(last, value)
+        elements = {slot: following.get(slot) or body.element(slot) for slot in range(len(self.initial))}
+        iterations = self.accumulation.micro_batches // self.accumulation.together
+        self.take_results(self.add_while(body.builder, elements, iterations), gradients, lasts, states)
+
+    def _copies(
+        self, body: _LoopBody, given: Mapping[Instruction, int], states: Mapping[int, int], rows: Collection[int]
+    ) -> Callable[[int, Instruction], Instruction]:
+        """A function that gives the copy of an instruction in the k-th of an iteration's micro-batches."""
+        parameters, elements = self.module.entry.parameters, {p: body.element(slot) for p, slot in given.items()}
+        stands = []
+        for k, micro_batch in enumerate(body.micro_batches):
+            new = {p: micro_batch.feed(array, p) if self._is_feed(p) else array for p, array in elements.items()}
+            for number, slot in states.items():
+                state = body.element(slot)
+                if number in rows:
+                    new[parameters[number]] = micro_batch.row(state)
+                elif k == 0:
+                    new[parameters[number]] = state
+            stands.append(new)
+        if len(stands) == 1:
+            copies = InstructionCopies(body.builder, stands[0])
+            return lambda k, instruction: copies.of(instruction)
+        shared = {parameters[n]: value for n, value in self.parts.moving.items() if n not in rows}
+        return CopiesTogether(body.builder, stands, shared).of
+
+    def _is_feed(self, parameter: Instruction) -> bool:
+        return self.roles[parameter["parameter_number"]] == "feed"
+
+
+class SingleMicroBatch(Loop):
+    """The only micro-batch of an update, without a loop."""
+
+    def run(self, parameters: Sequence[Instruction], rows: dict[int, Instruction]) -> None:
+        """Adds the gradient part, given the entry's parameters; there are no replicas' rows."""
+        parts, stands = self.parts, {}
+        for old, new in zip(self.module.entry.parameters, parameters, strict=True):
+            # A scalar feed is a vector of one element.
+            stands[old] = new if new.shape == old.shape else self.entry.reshape(new, ())
+        copies = InstructionCopies(self.entry, stands)
+        self.reduced = {mark: copies.of(mark.operands[0]) for mark in parts.marks}
+        self.last = {value: copies.of(value) for value in parts.last}
+        self.moved = {number: copies.of(value) for number, value in parts.moving.items()}
+
+
+class _LoopBody:
+    """The body of the loop, its state and its micro-batches."""
+
+    def __init__(self, shape: TupleShape, accumulation: Accumulation) -> None:
+        self.builder = Builder("micro_batch")
+        self._state = self.builder.parameter_of(shape)
+        self._elements: dict[int, Instruction] = {}
+        self.iteration = self.element(COUNTER)
+        self.micro_batches = [MicroBatch(self.builder, accumulation, index) for index in self._indices(accumulation)]
+
+    def element(self, slot: int) -> Instruction:
+        """An element of the state."""
+        if slot not in self._elements:
+            self._elements[slot] = self.builder.get_tuple_element(self._state, slot)
+        return self._elements[slot]
+
+    def next_iteration(self) -> Instruction:
+        """The number of the iteration after this one."""
+        return self.builder.add(self.iteration, self.builder.constant(1, INDEX))
+
+    def _indices(self, accumulation: Accumulation) -> list[Instruction]:
+        """The numbers of the micro-batches of this iteration."""
+        together = accumulation.together
+        if together == 1:
+            return [self.iteration]
+        first = self.builder.multiply(self.iteration, self.builder.constant(together, INDEX))
+        return [first, *(self.builder.add(first, self.builder.constant(k, INDEX)) for k in range(1, together))]
+
 
 BEFORE: tuple[Pass, ...] = (inline_calls, dead_code, simplify_shapes, dead_code)
 """Passes that expose marks and updates: TensorFlow puts reshapes around every assignment."""

@@ -10,15 +10,7 @@ import numpy as np
 from engine.errors import ConfigurationError
 from engine.ir import AnyShape, Computation, Instruction, Shape, TupleShape
 from engine.ir.builder import Builder
-from engine.ir.device_operations import (
-    ASSUME_EQUAL,
-    COLLECTIVES,
-    INFEED,
-    OUTFEED,
-    QUEUES,
-    REPLICA_INDEX,
-    target_of,
-)
+from engine.ir.device_operations import ASSUME_EQUAL, COLLECTIVES, INFEED, OUTFEED, QUEUES, REPLICA_INDEX, target_of
 from engine.ir.floating_point import REPLICAS, VARYING
 from engine.partition.collectives import stacked, synchronise, unstacked
 from engine.partition.instruction_copies import add_copy

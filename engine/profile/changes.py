@@ -1,24 +1,154 @@
-"""Changes of a program that does not fit, each estimated: smaller batches, float16, options, pipelining."""
+"""Changes of a program that does not fit, each estimated: smaller batches, float16, options, pipelining.
+
+Memory of a program with a smaller batch or in half precision, estimated from its cost report as it is.
+"""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from engine.profile.batches import Batches
-from engine.profile.categories import WEIGHTS
+from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, STREAM_BUFFERS, WEIGHTS
 from engine.profile.change import Change, Lever
-from engine.profile.liveness import LiveRange, follow
+from engine.profile.convolution import PlannedConvolution
+from engine.profile.exchange import Layouts
+from engine.profile.liveness import LiveRange, LiveTensor, follow
 from engine.profile.names import ACCUMULATOR
 from engine.profile.options import OPTIMIZER_STATE_VARIABLES, Assumptions
+from engine.profile.plan import best_plan
 from engine.profile.program_estimate import Estimate, measured
 from engine.profile.recomputation import backward_begin, recomputed, recomputes
-from engine.profile.remedies import lines
 from engine.profile.splitting import most_stages, split
-from engine.program.program import Program
+from engine.profile.superstep import options_of, planned_of
+from engine.profile.vertices import kind_of
+from engine.program.program import ComputeSet, Program
+
+CONFIGURATION = "config = ipu.config.IPUConfig()  # or your program's own"
+LIBRARIES = ("matmuls", "convolutions", "slices")
+MICRO_BATCHES = 8
+"""Micro-batches for each stage of a proposed pipeline."""
+
+
+def lines(change: Change, batch: int, before: Assumptions) -> tuple[str, ...]:
+    """The lines that make a change: the configuration, then what a new model needs, then the model and its `fit`.
+
+    `batch` is the present batch size, `before` are the present assumptions. Lines that do not begin with `model`
+    come before the model is made.
+    """
+    return (*_before_the_model(change, before), *_of_the_model(change, batch, before))
+
+
+def _before_the_model(change: Change, before: Assumptions) -> Iterator[str]:
+    then = change.assumptions or before
+    ipus = change.replicas * change.ipus
+    options = []
+    if then.available_memory_proportion != before.available_memory_proportion:
+        given = f'{{"availableMemoryProportion": "{then.available_memory_proportion:g}"}}'
+        options += [f"config.{library}.poplar_options = {given}" for library in LIBRARIES]
+    if change.recomputes or change.ipus > 1:  # estimates of stages recompute
+        options.append("config.allow_recompute = True")
+    if ipus > 1:
+        options.append(f"config.auto_select_ipus = {ipus}")
+    if options:
+        yield from (CONFIGURATION, *options, "config.configure_ipu_system()")
+    if change.half_precision:
+        yield 'keras.mixed_precision.set_global_policy("mixed_float16")'
+
+
+def _of_the_model(change: Change, batch: int, before: Assumptions) -> Iterator[str]:
+    offloads = change.assumptions is not None and bool(change.assumptions.offloaded - before.offloaded)
+    of_step = change.batch or batch
+    if change.ipus > 1:
+        count = MICRO_BATCHES * change.ipus
+        arguments = f"batch_size={of_step}, gradient_accumulation_steps_per_replica={count}"
+        yield f"model.plan_pipeline({change.ipus}, {arguments}).apply()"
+        yield f"model.steps_per_execution = {count}; model.fit(x, y, batch_size={of_step})"
+        return
+    steps = batch // of_step if change.accumulates else 1
+    if offloads:  # only a program that accumulates gradients can offload them
+        steps = max(steps, 2)
+    if steps > 1:
+        state = ", offload_weight_update_variables=True" if offloads else ""
+        of_step = change.batch or batch // steps
+        yield f"model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica={steps}{state})"
+        yield f"model.steps_per_execution = {steps}; model.fit(x, y, batch_size={of_step})"
+    elif change.batch:
+        yield f"model.fit(x, y, batch_size={of_step})"
+
+
+SINGLE = "f32["
+WORTH_PLANNING = 1 / 50
+"""Products whose plan takes less than this fraction of a tile's memory are not replanned."""
+
+
+class Batches:
+    """The arrays of a program that have rows of the batch. `size` is the batch, or 0 where no feed has rows."""
+
+    def __init__(self, program: Program, found: Estimate) -> None:
+        self.program, self.found = program, found
+        fed = [dimensions_of(t) for t in found.liveness if t.category == STREAM_BUFFERS]
+        self.size = next((dimensions[0] for dimensions in fed if dimensions), 0)
+        self._layouts = Layouts(program.compute_sets)
+        self._variables = {tuple(sorted(b.shape.dimensions)) for b in program.variables.values()}
+
+    def has_rows(self, dimensions: tuple[int, ...]) -> bool:
+        """Whether arrays of these dimensions have rows of the batch; False if a variable has the same dimensions."""
+        if not dimensions or not self.size or tuple(sorted(dimensions)) in self._variables:
+            return False
+        return self.size in dimensions or dimensions[0] % self.size == 0
+
+    def scaled(self, size: int, half: bool = False) -> list[LiveRange]:
+        """The live ranges with a batch of `size`, or with the present batch for 0.
+
+        With `half` the policy is mixed_float16: Keras keeps variables and inputs in float32 and casts them.
+        """
+        blocks = []
+        for block, tensor in zip(self.found.tiles.blocks, self.found.liveness, strict=True):
+            factor = 1.0
+            if tensor.category in (ACTIVATIONS, STREAM_BUFFERS):
+                factor = size / self.size if size and self.has_rows(dimensions_of(tensor)) else 1.0
+                factor *= 0.5 if half and tensor.category == ACTIVATIONS and tensor.shape.startswith(SINGLE) else 1.0
+            elif tensor.category == EXCHANGE_BUFFERS and block.placement.per_tile and block.buffer is None:
+                factor = self._exchanged(self.program.compute_sets[block.first], block.placement.per_tile, size, half)
+            blocks.append(replace(block, placement=block.placement.scaled(factor)))
+        return blocks
+
+    def _exchanged(self, compute_set: ComputeSet, held: int, size: int, half: bool) -> float:
+        """Fraction of a compute set's exchanged bytes that remains with a batch of `size`, or in float16."""
+        spans = (*compute_set.reads, *compute_set.writes)
+        smaller = bool(size) and any(self.has_rows(span.buffer.shape.dimensions) for span in spans)
+        if not smaller and not half:
+            return 1.0
+        if not compute_set.work_estimate.multiply_adds or kind_of(compute_set.work_estimate.element_type) == "integer":
+            return (size / self.size if smaller else 1.0) * (0.5 if half else 1.0)
+        target, assumptions = self.found.target, self.found.assumptions
+        if held < WORTH_PLANNING * target.bytes_per_tile:
+            return 1.0
+        options, tiles = options_of(compute_set, assumptions), assumptions.compute_target(target)
+        planned = [self._with_batch(each, size) if smaller else each for each in planned_of(compute_set, self._layouts)]
+        if half:
+            planned = [replace(each, element_type="f16") for each in planned]
+        return min(1.0, max(best_plan(each, tiles, options).temporary_bytes for each in planned) / held)
+
+    def _with_batch(self, convolution: PlannedConvolution, size: int) -> PlannedConvolution:
+        """The convolution with a batch of `size`: a product has it in its rows, a gradient in the terms of its sums."""
+        dimensions = convolution.size
+        if dimensions.batch % self.size == 0:
+            dimensions = replace(dimensions, batch=dimensions.batch // self.size * size)
+        elif dimensions.inputs % self.size == 0:
+            dimensions = replace(dimensions, inputs=dimensions.inputs // self.size * size)
+        return replace(convolution, size=dimensions)
+
+
+def dimensions_of(tensor: LiveTensor) -> tuple[int, ...]:
+    """The dimensions in a shape such as f32[8,16]; () for a scalar."""
+    found = re.search(r"\[([\d,]+)\]", tensor.shape)
+    return tuple(int(number) for number in found[1].split(",")) if found else ()
+
 
 IPUS = (2, 4, 8, 16)
 """Numbers of IPUs tried for pipelines."""

@@ -1,4 +1,13 @@
-"""Bytes on the tiles: those always live, and those live during some compute sets."""
+"""Bytes on the tiles: those always live, and those live during some compute sets.
+
+Lifetimes of arrays on a chip, as far as they differ from those in the engine.
+
+Copies of variables that come from the host, before the first step.
+
+The host sends an array in row-major order. One that has the layout of a product's plan is received in that order and
+then rearranged on the tiles, through as many bytes as a rearranged operand, unless the options rearrange on the host.
+All variables have their buffers at once: no source says so, but the published bytes of tf_lstm1 do.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +21,6 @@ from engine.profile.categories import EXCHANGE_BUFFERS, OPTIMIZER_STATE, STREAM_
 from engine.profile.code import fixed_bytes
 from engine.profile.exchange import Layouts
 from engine.profile.liveness import LiveRange, LiveTensor, TileMemory, tile_memory
-from engine.profile.lives import Lives, lives_on_chip
-from engine.profile.loading import loading
 from engine.profile.loop_states import states_in_place
 from engine.profile.mapping import Placer, TileMapping
 from engine.profile.names import buffer_names, layer_in, layers_of_variables
@@ -21,8 +28,120 @@ from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
 from engine.profile.placed_work import PlacedWork, placed_work
 from engine.profile.remote import RemoteMemory, offloaded_buffers, remote_memory, stretches, uses_of
 from engine.profile.superstep_cost import SuperstepCost
-from engine.program.program import Buffer, Program
+from engine.profile.vertices import tables
+from engine.program.memory import lifetimes
+from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.uses import BufferUses
 from engine.target import Target
+
+
+def loading(
+    blocks: Sequence[LiveRange], arranged: Set[Buffer], fixed: Mapping[str, np.ndarray], target: Target
+) -> list[LiveRange]:
+    """The buffers of `arranged` variables, at compute set 0 in place of what it has there itself.
+
+    `blocks` are the live ranges of the step, and `fixed` its bytes of code and state, int64 [tiles]. Where the tiles
+    have no room for all of them the variables come one by one; loading never decides whether a program fits.
+    """
+    loaded = [each for each in blocks if each.first < 0 and each.buffer in arranged]
+    always, begun = sum(fixed.values(), np.zeros(target.tiles, np.int64)), np.zeros(target.tiles, np.int64)
+    for each in blocks:
+        if each.first <= 0:
+            each.placement.add_to(always if each.first < 0 else begun)
+    copies = tables()["rearrangement"]["copies"]
+    room = target.bytes_per_tile - int(always.max(initial=0))
+    if copies * sum(each.placement.per_tile for each in loaded) > room:
+        loaded = sorted(loaded, key=lambda each: each.placement.per_tile)[-1:]
+    whole = sum(each.placement.per_tile for each in loaded)
+    more = min(copies * whole, room) - int(begun.max(initial=0))
+    if more <= 0:
+        return []
+    return [
+        replace(each, placement=each.placement.scaled(more / whole), first=0, last=0, category=EXCHANGE_BUFFERS)
+        for each in loaded
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """First and last compute set of each array of a step.
+
+    `on_host` are the feeds and results of which a chip holds only the rows of one iteration. `rows` has each such row
+    with the array to which it belongs.
+    """
+
+    spans: dict[Buffer, tuple[int, int]]
+    on_host: frozenset[Buffer]
+    rows: dict[Buffer, Buffer]
+
+
+def lives_on_chip(program: Program) -> Lives:
+    """Lifetimes of a step's arrays; a feed or result whose rows the iterations read or write is a stream.
+
+    A copy of a variable in another order is written just before its first reader, even inside a loop.
+    """
+    uses = BufferUses(program)
+    spans = lifetimes(program, uses, held=False)
+    looped = _looped(program)
+    rows: dict[Buffer, Buffer] = {}
+    for buffer in program.feeds.values():
+        _take_rows(program, buffer, uses.readers(buffer), looped, rows, taken=True)
+    for buffer in program.outputs:
+        if buffer.kind == "arena" and not uses.readers(buffer):
+            _take_rows(program, buffer, uses.writers(buffer), looped, rows, taken=False)
+    for buffer in uses.buffers:
+        made, used = uses.writers(buffer), uses.readers(buffer)
+        if len(made) == 1 and used and not looped[made[0]] and all(looped[at] for at in used):
+            if buffer in spans and _copies_variable(program.compute_sets[made[0]], buffer):
+                spans[buffer] = (used[0], used[-1])
+    on_host = frozenset(rows.values())
+    return Lives({b: span for b, span in spans.items() if b not in on_host}, on_host, rows)
+
+
+def _looped(program: Program) -> list[bool]:
+    """Whether each compute set is in a loop."""
+    found = [False] * len(program.compute_sets)
+    for region in program.regions:
+        if region.repeats:
+            found[region.begin : region.end] = [True] * (region.end - region.begin)
+    return found
+
+
+def _take_rows(
+    program: Program,
+    whole: Buffer,
+    positions: Sequence[int],
+    looped: list[bool],
+    rows: dict[Buffer, Buffer],
+    taken: bool,
+) -> None:
+    found = {}
+    for at in positions:
+        compute_set = program.compute_sets[at]
+        spans = compute_set.writes if taken else compute_set.reads
+        row = next((s.buffer for s in spans if _is_row(s.buffer, whole)), None)
+        if not looped[at] or row is None:
+            return
+        found[row] = whole
+    rows |= found
+
+
+def _is_row(row: Buffer, whole: Buffer) -> bool:
+    a, b = row.shape, whole.shape
+    return (
+        row.kind == "arena"
+        and a.rank == b.rank > 0
+        and a.dimensions[1:] == b.dimensions[1:]
+        and a.elements < b.elements
+    )
+
+
+def _copies_variable(compute_set: ComputeSet, copied: Buffer) -> bool:
+    if compute_set.work_estimate.multiply_adds or len(compute_set.reads) != 1:
+        return False
+    read = compute_set.reads[0].buffer
+    return read.kind == "variable" and read.shape.elements == copied.shape.elements
+
 
 HALF_BYTES = 2
 

@@ -1,4 +1,10 @@
-"""Cost report of a program: bytes and cycles that a chip would need for one step, estimated without running it."""
+"""Cost report of a program: bytes and cycles that a chip would need for one step, estimated without running it.
+
+Counters of loops whose bodies slice arrays by them, as recurrent layers slice their inputs, outputs and lists.
+
+A chip has a loop's counter on one tile. Each iteration increments it there, and sends it to the tiles of the sliced
+arrays: a superstep with an exchange of its own. Slices at one iteration share it.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from engine.profile.collectives import all_reduce_cycles, gradient_sums
-from engine.profile.exchange import Layouts
-from engine.profile.loop_counters import with_counters
+from engine.profile.exchange import Layouts, exchange_cycles, slices_by_counter
 from engine.profile.loops import runs_of, unknown_loops
 from engine.profile.memory import MemoryEstimate, estimate_memory
 from engine.profile.merging import merge_supersteps
@@ -21,10 +26,39 @@ from engine.profile.streams import host_bytes, host_cycles, samples_of
 from engine.profile.summary import summary
 from engine.profile.superstep import superstep
 from engine.profile.superstep_cost import SuperstepCost
-from engine.profile.vertices import is_listed, work_of
+from engine.profile.vertices import is_listed, vertex_cycles, work_of
 from engine.program.program import ComputeSet, Program
 from engine.shown import Shown
 from engine.target import Target
+
+COUNTER_BYTES = 4
+
+
+def with_counters(program: Program, steps: Sequence[SuperstepCost], target: Target) -> list[SuperstepCost]:
+    """The supersteps of a program, where the first slice by its counter in each loop's body has the counter's, too."""
+    loops = [region for region in program.regions if region.repeats]
+    found, counted = list(steps), set[int]()
+    for at, compute_set in enumerate(program.compute_sets):
+        around = [number for number, loop in enumerate(loops) if loop.begin <= at < loop.end]
+        if not around or not slices_by_counter(compute_set):
+            continue
+        innermost = min(around, key=lambda number: loops[number].end - loops[number].begin)
+        if innermost not in counted:
+            counted.add(innermost)
+            found[at] = _with_counter(found[at], target)
+    return found
+
+
+def _with_counter(step: SuperstepCost, target: Target) -> SuperstepCost:
+    return replace(
+        step,
+        compute=step.compute + vertex_cycles((("add", "integer"),), 1, target),
+        exchange=step.exchange + exchange_cycles(COUNTER_BYTES, target),
+        sync=step.sync + target.superstep_sync,
+        temporary_bytes=step.temporary_bytes + COUNTER_BYTES,
+        received_bytes=step.received_bytes + COUNTER_BYTES,
+    )
+
 
 logger = logging.getLogger("ipu")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
+import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from importlib import metadata
 from typing import Any
 
 from engine.ir.op_names import in_gradient_scope
@@ -11,13 +14,14 @@ from engine.profile.levers import Lever
 from engine.profile.program_estimate import Estimate
 from engine.profile.scaling import assumptions_of, predict, workload_of
 from engine.profile.summary import summary
-from engine.report.about import about
+from engine.profile.validation import Measurement, bounds, measurements
 from engine.report.advice import advice
 from engine.report.operations import amp_flops, operation_rows, whole_step
 from engine.report.program_tree import program_tree
 from engine.report.records import fields_of
 from engine.report.tile_map import tensor_rows, work_rows
 from engine.report.verdicts import cycles, verdicts
+from engine.target import Target, quantities
 
 FORMAT = "software-ipu report"
 VERSION = 1
@@ -273,3 +277,60 @@ def _scaling(estimate: Estimate, gradient_bytes: int) -> dict[str, Any] | None:
             for each in predict(workload, estimate.target)
         ],
     }
+
+
+BOUND = ("group", "held_out", "rms", "worst", "worst_name")
+MEASUREMENT = ("name", "published", "estimate", "unit", "error", "fitted", "source", "caveat")
+PACKAGES = ("tensorflow", "keras", "tf-keras", "numpy", "numba")
+
+
+def about(target: Target, seeds: Mapping[str, int]) -> dict[str, Any]:
+    """The "about" section of a report's data; `seeds` are by the name of the generator."""
+    return {
+        "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "seeds": dict(seeds),
+        "parameters": parameters(target),
+        "calibration": calibration(),
+        "bounds": [fields_of(each, *BOUND) for each in bounds().values()],
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of this project, of Python and of those PACKAGES that are installed."""
+    found = {"software-ipu": _version("software-ipu"), "python": platform.python_version()}
+    found |= {name: version for name in PACKAGES if (version := _version(name))}
+    return found
+
+
+def parameters(target: Target) -> list[dict[str, Any]]:
+    """Each quantity of the chip, with its value and source."""
+    rows, names = quantities(), {field.name for field in fields(Target)}
+    return [
+        {"name": name, "value": getattr(target, name), "source": str(row.get("source", ""))}
+        for name, row in rows.items()
+        if name in names
+    ]
+
+
+def calibration() -> list[dict[str, Any]]:
+    """The published measurements with the model's estimates, in groups."""
+    groups: dict[str, list[Measurement]] = {}
+    for each in measurements():
+        groups.setdefault(each.group, []).append(each)
+    return [
+        {
+            "group": group,
+            "least_error": min(each.error for each in members),
+            "largest_error": max(each.error for each in members),
+            "rows": [fields_of(each, *MEASUREMENT) for each in members],
+        }
+        for group, members in groups.items()
+    ]
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.record import block
 from engine.codelets.per_iteration import Move, PerIteration, per_iteration, per_iteration_scratch
 from engine.garbage import collector_paused
 from engine.host.encode import encode
-from engine.host.encoded import Encoded
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.host.work_estimates import call_estimate_of, is_fine_grained
 from engine.machine_code.abi import Scratch

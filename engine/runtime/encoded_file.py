@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from engine.codelets.language.build import Codelet, GivenCodelet, Library
+from engine.codelets.language.encoded import Encoded, Relocation
 from engine.errors import InternalError
 from engine.files.arrays import read_array_shape, write_array_shape
 from engine.files.container import digest_of_file, unpack
 from engine.files.signature import Signature, TensorInfo
-from engine.host.encoded import Encoded, Relocation
 from engine.ir.shape import Shape, shape_of
 from engine.machine_code import given_objects
 from engine.machine_code.costs import costs, most_winograd_outputs

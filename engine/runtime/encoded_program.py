@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.host.encoded import Encoded
+from engine.codelets.language.encoded import Encoded
 from engine.program.memory import MemoryPlan
 from engine.program.program import Program
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from engine.codelets.host.rows import new_feed_block, point_feed
 from engine.codelets.language.build import Codelet, making
+from engine.codelets.language.encoded import Encoded
 from engine.errors import InternalError, StepCountError
-from engine.host.encoded import Encoded
 from engine.ir.device_operations import QueueSignature
 from engine.ir.shape import Shape
 from engine.machine_code.costs import costs

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.codelets.host.rows import encode_infeed, encode_outfeed, infeed, outfeed
-from engine.host.encoded import Encoded
-from engine.host.work.codelet_work import CodeletWork
+from engine.codelets.language.encoded import CodeletWork, Encoded
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span
 
 

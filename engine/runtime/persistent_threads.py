@@ -16,8 +16,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from engine.codelets.language.build import Codelet, make
-from engine.codelets.threads.persistent_threads import call_persistent, run_persistent
-from engine.codelets.threads.thread_pool import ThreadPool, start_threads
+from engine.codelets.threads.thread_pool import ThreadPool, call_persistent, run_persistent, start_threads
 from engine.codelets.threads.waiting import WaitingBlock, futex
 from engine.errors import InternalError
 from engine.runtime.native_threads import new_block

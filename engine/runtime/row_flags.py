@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.host.encoded import Encoded
+from engine.codelets.language.encoded import Encoded
 from engine.program.buffer import LARGE_BYTES
 from engine.program.program import Buffer, ComputeSet
 from engine.runtime.buffers import DeviceBuffer

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 import tensorflow as tf
-from tensorflow.python.data.ops import (
-    batch_op,
-    cache_op,
-    dataset_ops,
-    map_op,
-    prefetch_op,
-    repeat_op,
-    shuffle_op,
-)
+from tensorflow.python.data.ops import batch_op, cache_op, dataset_ops, map_op, prefetch_op, repeat_op, shuffle_op
 
 ROWS_STAY = (
     *(map_op._MapDataset, map_op._ParallelMapDataset, prefetch_op._PrefetchDataset, dataset_ops._OptionsDataset),

@@ -6,10 +6,7 @@ from ipu._internal.names.namespace import public_names
 from keras_ext.accumulation_options import AccumulationOptions
 from keras_ext.callback_options import CallbackOptions
 from keras_ext.pipelining.assigning import StageAssignments
-from keras_ext.pipelining.assignments import (
-    ModelLayerPipelineStageAssignment,
-    ModelNestedModelPipelineStageAssignment,
-)
+from keras_ext.pipelining.assignments import ModelLayerPipelineStageAssignment, ModelNestedModelPipelineStageAssignment
 from keras_ext.pipelining.options import PipeliningOptions
 from keras_ext.pipelining.planning import PipelinePlanning
 from keras_ext.pipelining.schedules import PipelineSchedules

@@ -10,14 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
-from tf_keras.src.callbacks import (
-    BackupAndRestore,
-    Callback,
-    CallbackList,
-    ModelCheckpoint,
-    ProgbarLogger,
-    TensorBoard,
-)
+from tf_keras.src.callbacks import BackupAndRestore, Callback, CallbackList, ModelCheckpoint, ProgbarLogger, TensorBoard
 from tf_keras.src.engine import data_adapter, training
 from tf_keras.src.engine.functional import Functional
 from tf_keras.src.engine.sequential import Sequential

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from engine.codelets.products.block_sizes import BlockSizes, block_sizes
-from engine.codelets.products.contract_f32 import PACKED_B_FLOATS
+from engine.codelets.products.contract_f32 import PACKED_B_FLOATS, BlockSizes, block_sizes
 from engine.machine_code.caches import VARIABLE
 from tests.interrupting import HANGS_SECONDS
 

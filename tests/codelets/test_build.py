@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from engine.codelets.language import build, memory
-from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.identity import FOLDER, identity
+from engine.codelets.language.build import FOLDER, codelet, identity, inner
 from engine.codelets.language.memory import load_f32, load_i64, store_i64
 from engine.machine_code import keys, processor
 from tests.codelets.scaling import scale
@@ -27,7 +26,7 @@ PROGRAM = """
 import sys
 import numpy as np
 from engine.codelets.language.build import building
-from engine.codelets.language.identity import FOLDER
+from engine.codelets.language.build import FOLDER
 from engine.machine_code.keys import folder
 from tests.codelets.scaling import scale
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from engine.codelets.language.vector import F16_IN_F32
+from engine.codelets.products import contract_plain as products
 from engine.codelets.products.contract_fields import Field
 from engine.codelets.products.contract_half import contract_half, contract_half_scratch
 from engine.codelets.products.contract_plain import contract_for, contract_scratch_for
 from engine.compile import build_program
 from engine.host.encode import encode
-from engine.host.kernels import products
 from engine.ir import DotDimensionNumbers
 from engine.ir.builder import Builder
 from engine.machine_code.processor import multiplies_bf16_pairs

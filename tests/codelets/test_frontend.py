@@ -14,7 +14,7 @@ import pytest
 
 from engine.codelets.language.build import Codelet, Inner, codelet, inner, make, making
 from engine.codelets.language.memory import load_f64, load_i64, pointer, store_f64, store_i64
-from engine.codelets.language.translate import ir_of
+from engine.codelets.language.statements import ir_of
 from engine.errors import InternalError
 from engine.machine_code.llvm_thread import SWITCH_INTERVAL, llvm_thread
 

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from engine.codelets.language.record import block
-from engine.codelets.rows.scatter import combiner, scatter
+from engine.codelets.rows.scatter import combiner, encode_scatter, scatter
 from engine.codelets.rows.scatter_rows import scatter_rows, scatters_rows
 from engine.errors import UnsupportedOperation
-from engine.host.kernels.indexing import encode_scatter
 from engine.ir.attributes import ScatterDimensionNumbers
 from engine.ir.shape import shape_of
 from tests.runtime.ranges import even_ranges

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.codelets.language.encoded import CodeletWork
 from engine.codelets.language.scratch import GAP, LINE, ScratchLayout, ScratchSpace, after, shared
 from engine.debug import DebugExecutable
 from engine.errors import DebugError
-from engine.host.work.codelet_work import CodeletWork
-from engine.host.work.unit_chain import ChainedWork, UnitChain
+from engine.host.unit_chain import ChainedWork, UnitChain
 from engine.ir import Shape
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span
 from tests.codelets.guarded_scratch import GuardedScratch

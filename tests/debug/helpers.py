@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from engine.codelets.language.encoded import CodeletWork
 from engine.codelets.language.record import Record
 from engine.debug import DebugExecutable
-from engine.host.work.codelet_work import CodeletWork
 from engine.ir import Module
 from engine.program.program import Address, Buffer, ComputeSet, Program, Span
 from engine.runtime.buffers import DeviceBuffer

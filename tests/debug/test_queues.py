@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.codelets.host.queues import COPIES
 from engine.compile import build_program
 from engine.debug import DebugExecutable, debugging
 from engine.errors import DebugError, FeedEnded, FloatingPointException
-from engine.host.kernels.queues import COPIES
 from engine.ir import Shape
 from engine.ir.builder import Builder
 from engine.ir.floating_point import FloatingPoint

@@ -9,19 +9,7 @@ from engine.errors import ConfigurationError
 from engine.ir import Shape
 from engine.ir.builder import Builder
 from engine.runtime.row_rings import RowRing
-from tests.engine.queue_programs import (
-    TOKEN,
-    Values,
-    elements,
-    host,
-    infeed,
-    made,
-    outfeed,
-    pack,
-    repeat,
-    rings,
-    zeros,
-)
+from tests.engine.queue_programs import TOKEN, Values, elements, host, infeed, made, outfeed, pack, repeat, rings, zeros
 
 SHAPES = {
     "scalar": [Shape("f32")],

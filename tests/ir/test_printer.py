@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from engine.ir import (
-    ConvolutionDimensionNumbers,
-    Instruction,
-    Shape,
-    WindowDimension,
-)
+from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.printer import print_instruction, print_module
 

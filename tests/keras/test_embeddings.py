@@ -14,10 +14,10 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from engine.codelets.rows.touched_rows import TouchedRowsWork
 from engine.compile import build_program
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.host.passes.touched_rows import skip_untouched_rows
-from engine.host.work.touched_rows import TouchedRowsWork
 from engine.program.program import ComputeSet, Program
 from engine.program.run_passes import run_passes
 from ipu._internal.compiler.trace import trace_step

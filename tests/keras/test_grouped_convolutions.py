@@ -7,8 +7,8 @@ from collections import Counter
 import tensorflow as tf
 
 from engine.compile import build_program
+from engine.host.convolutions.windows import DepthwiseGradient, DepthwiseWindows
 from engine.host.passes.pass_list import HOST_PASSES
-from engine.host.work.depthwise_windows import DepthwiseGradient, DepthwiseWindows
 from engine.program.run_passes import run_passes
 from ipu._internal.compiler.trace import trace_step
 from ipu.ipu_strategy import IPUStrategy

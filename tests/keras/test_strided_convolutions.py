@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from engine.codelets.convolutions.tile_transform import TileTransform
 from engine.compile import build_program
 from engine.host.passes.pass_list import HOST_PASSES
-from engine.host.work.tile_transform import TileTransform
 from engine.program.run_passes import run_passes
 from ipu._internal.compiler.trace import trace_step
 from ipu.ipu_strategy import IPUStrategy

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.compile import build_program
-from engine.host.convolutions import direct, exchanged, pixel_groups
+from engine.host.convolutions import direct, pixel_groups
 from engine.host.convolutions.select import select_convolutions
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
@@ -204,7 +204,7 @@ def test_operands_of_gradients_of_strided_and_single_windows_are_exchanged(
 def test_what_is_not_finite_reaches_all_taps_of_its_features_if_operands_are_exchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(exchanged, "WORTH", 1.0)  # less than few lanes repay
+    monkeypatch.setattr("engine.host.convolutions.select.WORTH", 1.0)  # less than few lanes repay
     valid = WindowDimension(32)
     builder = Builder()
     x, y = (builder.parameter("f32", [8, size, size, features]) for size, features in ((34, 16), (32, 1)))

@@ -7,12 +7,12 @@ from math import inf
 import numpy as np
 import pytest
 
+from engine.codelets.convolutions.overlap_add import OverlapAdd
 from engine.compile import compile_module
 from engine.host.convolutions import overlapping, select
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.overlapping import overlap_cycles
 from engine.host.convolutions.pixel_groups import PositionGroup
-from engine.host.work.overlap_add import OverlapAdd
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.structured_shape_rules import window_count

@@ -9,7 +9,7 @@ import pytest
 
 from engine.codelets.convolutions.few_features import LANES
 from engine.host.convolutions import few_features, select
-from engine.host.work.few_features import FewFeatures
+from engine.host.convolutions.few_features import FewFeatures
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.machine_code.processor import lanes, registers

@@ -55,8 +55,8 @@ def test_a_constant_of_another_package_counts(tmp_path: Path) -> None:
     for name in GENERATING:
         assert digest(place(name, one), engine=one) == digest(place(name, other), engine=other)
     third = copied(tmp_path / "third")
-    with (third / "ir" / "floating_point.py").open("a") as file:
-        file.write("\nLARGEST_HALF = 1.0\n")
+    with (third / "resource_limits.py").open("a") as file:
+        file.write("\nMOST = 1.0\n")
     with (third / "lower" / "program.py").open("a") as file:
         file.write("\nNOTHING = 1\n")
     assert digest(place("emit", third), engine=third) != digest(place("emit", one), engine=one)

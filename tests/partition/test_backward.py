@@ -8,11 +8,10 @@ from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
 from engine.ir.op_names import in_gradient_scope
 from engine.ir.properties import is_repeatable
-from engine.partition.backward import is_forward_of_a_stage
 from engine.partition.crossings import plan_parts
 from engine.partition.marks import cut
 from engine.partition.repeat import BEFORE_STAGES
-from engine.partition.stages import Placement, place
+from engine.partition.stages import Placement, is_forward_of_a_stage, place
 from engine.passes.run_passes import run_passes
 from tests.partition.stage_steps import scope
 from tests.partition.steps import mark

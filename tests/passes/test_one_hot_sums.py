@@ -11,8 +11,7 @@ from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
 from engine.ir.verifier import verify
 from engine.passes import one_hot_sums as sums_of_terms
-from engine.passes.one_hot_sums import one_hot_sums
-from engine.passes.one_hot_terms import OneHotTerms
+from engine.passes.one_hot_sums import OneHotTerms, one_hot_sums
 from engine.program.program import Program
 from engine.program.work.copy import Copy
 from tests.engine.running import arguments_for, fast

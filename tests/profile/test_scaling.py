@@ -10,14 +10,7 @@ from engine.profile import estimate
 from engine.profile.collectives import gradient_bytes
 from engine.profile.links import all_reduce
 from engine.profile.pipeline_estimate import estimate_pipeline
-from engine.profile.scaling import (
-    POWERS_OF_TWO,
-    Workload,
-    predict,
-    scaling_table,
-    workload_of,
-    workloads_by_depth,
-)
+from engine.profile.scaling import POWERS_OF_TWO, Workload, predict, scaling_table, workload_of, workloads_by_depth
 from engine.target import target
 from tests.profile.programs import dense_step
 from tests.profile.published_scaling import published_scaling

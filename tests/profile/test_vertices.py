@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.codelets.language.encoded import CodeletWork
 from engine.compile import build_program
 from engine.emit.registry import EMITTERS
-from engine.host.work.codelet_work import CodeletWork
 from engine.ir import Shape, TupleShape, WindowDimension
 from engine.ir.builder import Builder
 from engine.lower.fusion import run_draft  # noqa: F401  (registers every emitter)

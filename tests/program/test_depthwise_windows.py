@@ -9,8 +9,8 @@ import pytest
 
 from engine.compile import build_program
 from engine.host.convolutions import windows
+from engine.host.convolutions.windows import DepthwiseGradient, DepthwiseWindows
 from engine.host.passes.pass_list import HOST_PASSES
-from engine.host.work.depthwise_windows import DepthwiseGradient, DepthwiseWindows
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.program import Program

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.codelets.language.encoded import CodeletWork
 from engine.codelets.rows.edge_products import edge_products
 from engine.codelets.rows.edge_sums import PLAIN_EDGES, SCALED_EDGES
 from engine.compile import build_program
 from engine.host.passes.edge_products import multiply_edges
 from engine.host.passes.edge_sums import sum_edges
 from engine.host.passes.pass_list import HOST_PASSES
-from engine.host.work.codelet_work import CodeletWork
 from engine.ir import GatherDimensionNumbers, Instruction, Module, ScatterDimensionNumbers, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.program.program import Program

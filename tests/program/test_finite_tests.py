@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from engine.codelets.all_finite import all_finite
+from engine.codelets.language.encoded import CodeletWork
 from engine.compile import compile_module
-from engine.host.work.codelet_work import CodeletWork
 from engine.ir import Module, Shape
 from engine.ir.builder import Builder
 from tests.engine.running import buffers

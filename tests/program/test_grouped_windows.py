@@ -7,7 +7,7 @@ import pytest
 
 from engine.codelets.convolutions.window_filling import LANES
 from engine.compile import build_program
-from engine.host.work.depthwise_windows import DepthwiseGradient, DepthwiseWindows
+from engine.host.convolutions.windows import DepthwiseGradient, DepthwiseWindows
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.work.convolution import Convolution

@@ -7,9 +7,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pytest
 
-from engine.program.memory import ALIGNMENT, HELD_BYTES, plan_memory
+from engine.program.memory import ALIGNMENT, HELD_BYTES, plan_memory, shared_paddings
 from engine.program.program import Buffer, Program
-from engine.program.shared_paddings import shared_paddings
 from engine.program.syncs import syncs
 from engine.program.uses import BufferUses
 from engine.runtime.executable import Executable

@@ -16,13 +16,13 @@ import pytest
 from engine.algorithms import selections
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet
+from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.memory import load_f32, store_f32
 from engine.codelets.language.record import Address as AddressWord
 from engine.codelets.language.record import Record, block
 from engine.compile import build_program
 from engine.host.convolutions import select
 from engine.host.convolutions.part import ConvolutionPart
-from engine.host.encoded import Encoded, HostWork
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.buffer import Address

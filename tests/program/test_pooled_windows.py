@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from engine.codelets.language.encoded import CodeletWork
 from engine.codelets.pooling.pool_windows import PooledImages
 from engine.compile import build_program
 from engine.host.passes import pooled_windows
 from engine.host.passes.pass_list import HOST_PASSES
-from engine.host.work.codelet_work import CodeletWork
 from engine.ir import Instruction, Module, Window, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.opcodes import neutral_element

@@ -9,7 +9,7 @@ from engine.codelets.products.contract_fields import NextUnit
 from engine.compile import build_program
 from engine.host.passes import prefetched_units
 from engine.host.passes.pass_list import HOST_PASSES
-from engine.host.work.unit_chain import UnitChain
+from engine.host.unit_chain import UnitChain
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
 from engine.program.run_passes import run_passes

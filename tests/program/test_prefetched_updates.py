@@ -8,7 +8,7 @@ import pytest
 from engine.compile import build_program
 from engine.host.passes import prefetched_updates
 from engine.host.passes.pass_list import HOST_PASSES
-from engine.host.work.unit_chain import UnitChain
+from engine.host.unit_chain import UnitChain
 from engine.ir import DotDimensionNumbers, Instruction
 from engine.ir.builder import Builder
 from engine.program.program import Program

@@ -11,7 +11,7 @@ from engine.compile import build_program
 from engine.host.passes import split_products
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.host.passes.producer_fusion import fuse_producers
-from engine.host.work.unit_chain import UnitChain
+from engine.host.unit_chain import UnitChain
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
 from engine.machine_code.costs import MEASURED

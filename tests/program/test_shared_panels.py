@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.codelets.products.pack_panels import PanelPacking
 from engine.compile import build_program
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.host.passes.shared_panels import share_panels
-from engine.host.work.panels import PanelPacking
 from engine.ir import DotDimensionNumbers
 from engine.ir.builder import Builder
 from engine.program.program import Program

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from engine.ir import Shape
-from engine.program import recent_touches
 from engine.program.memory import plan_memory
 from engine.program.nest import Nest
 from engine.program.program import Buffer, ComputeSet, Partition, Program, Span
@@ -145,7 +144,7 @@ def test_comparisons_grow_with_the_compute_sets(monkeypatch: pytest.MonkeyPatch)
         compared += 1
         return conflict(old, new, same_iteration)
 
-    monkeypatch.setattr(recent_touches, "conflict", counted)
+    monkeypatch.setattr("engine.program.syncs.conflict", counted)
     weight, gradient, *states = (Buffer("b", Shape("f32", (64, 10))) for _ in range(202))
     addresses = {b: (2560 * k, 2560 * (k + 1)) for k, b in enumerate((weight, gradient, *states))}
     rows = Partition(10, 64, 1)

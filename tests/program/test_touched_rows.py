@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from engine.codelets.rows.touched_rows import TouchedRowsWork
 from engine.compile import build_program, compile_module
 from engine.debug import DebugExecutable
 from engine.host.passes import pass_list
 from engine.host.passes.touched_rows import skip_untouched_rows
-from engine.host.work.touched_rows import TouchedRowsWork
 from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.passes.equal_rows import ROW_GATHER

@@ -10,8 +10,8 @@ from engine.compile import build_program
 from engine.errors import ConfigurationError
 from engine.host.convolutions import winograd
 from engine.host.convolutions.select import select_convolutions
+from engine.host.convolutions.winograd_work import WinogradKernel, WinogradProduct
 from engine.host.passes.pass_list import HOST_PASSES
-from engine.host.work.winograd import WinogradKernel, WinogradProduct
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, Shape, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.program import Program

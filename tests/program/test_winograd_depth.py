@@ -10,9 +10,8 @@ import pytest
 from engine.compile import build_program
 from engine.evaluate import evaluate
 from engine.host.convolutions import winograd
+from engine.host.convolutions.winograd_work import Depth, WinogradGradient, WinogradProduct
 from engine.host.passes.pass_list import HOST_PASSES
-from engine.host.work.winograd import WinogradGradient, WinogradProduct
-from engine.host.work.winograd_tiles import Depth
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.run_passes import run_passes

@@ -8,8 +8,8 @@ import pytest
 from engine.codelets.convolutions.cook_toom import OUTPUTS, WIDE_OUTPUTS
 from engine.compile import build_program
 from engine.host.convolutions import winograd
+from engine.host.convolutions.winograd_work import WinogradGradient
 from engine.host.passes.pass_list import HOST_PASSES
-from engine.host.work.winograd import WinogradGradient
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.program import Program

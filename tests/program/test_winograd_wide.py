@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from engine.codelets.convolutions.tile_transform import TileTransform
 from engine.compile import build_program
 from engine.host.convolutions import select, winograd_wide
 from engine.host.passes import split_products
 from engine.host.passes.pass_list import HOST_PASSES
-from engine.host.work.tile_transform import TileTransform
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, WindowDimension
 from engine.ir import Shape as ArrayShape
 from engine.ir.builder import Builder

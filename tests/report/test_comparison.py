@@ -12,8 +12,7 @@ import pytest
 
 from engine.report import Report
 from engine.report.command import main
-from engine.report.comparison import compare
-from engine.report.matching import same_layers
+from engine.report.comparison import compare, same_layers
 from tests.report.samples import report
 from tests.report.test_data import SCHEMA
 

@@ -15,16 +15,7 @@ from engine.codelets.language.build import codelet
 from engine.codelets.language.memory import load_i64, store_i64
 from engine.errors import InternalError
 from engine.runtime import threads
-from engine.runtime.executor import (
-    State,
-    Stop,
-    branch_row,
-    compute_row,
-    jump_row,
-    repeat_row,
-    step_table,
-    sync_row,
-)
+from engine.runtime.executor import State, Stop, branch_row, compute_row, jump_row, repeat_row, step_table, sync_row
 from engine.runtime.workers import completed_steps
 from tests.exploring import sample
 from tests.interrupting import interrupted_when, living_workers, wait_for

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.record import block
 from engine.compile import build_program
 from engine.files import Signature
-from engine.host.encoded import Encoded
 from engine.ir.builder import Builder
 from engine.machine_code import given_objects
 from engine.machine_code.costs import costs

@@ -6,16 +6,7 @@ import numpy as np
 import pytest
 
 from engine.errors import InternalError
-from engine.runtime.executor import (
-    GROUP,
-    Column,
-    RowKind,
-    State,
-    compute_row,
-    new_scratch,
-    step_table,
-    sync_row,
-)
+from engine.runtime.executor import GROUP, Column, RowKind, State, compute_row, new_scratch, step_table, sync_row
 from engine.runtime.workers import completed_steps
 from tests.runtime.programs import Journal, Machine, count, dawdle, halve, log_call, rotate, stop_at, words
 from tests.runtime.ranges import even_ranges

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from engine.codelets.convolutions.cook_toom import OUTPUTS, WIDE_OUTPUTS
+from engine.codelets.convolutions.overlap_add import OverlapAdd
 from engine.codelets.convolutions.winograd import product_of_tiles
 from engine.codelets.pooling.pool_gradient import pool_gradient
-from engine.host.work.overlap_add import OverlapAdd
 from engine.ir import Shape
 from engine.ir.attributes import WindowDimension
 from engine.program.buffer import Address, Buffer

@@ -14,9 +14,11 @@ import numpy as np
 
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import pointer
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, block
 from engine.errors import UnsupportedOperation
+from engine.program.work.factors import CholeskyWork
 
 NUMBA_TYPES = {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
 Pointer = Any  # the result of `pointer`: Numba indexes it like an array
@@ -109,3 +111,9 @@ def cholesky(element_type: str) -> Codelet:
                     target[i] = np.nan
 
     return Codelet(factorize, f"cholesky_{element_type}")
+
+
+def encoded_cholesky(work: CholeskyWork) -> Encoded:
+    """The fields of `Cholesky`."""
+    parameters = Cholesky(source=work.source, target=work.target, size=work.size, lower=work.lower)
+    return Encoded.of(cholesky(work.element_type), block(parameters))

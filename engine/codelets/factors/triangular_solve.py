@@ -17,14 +17,16 @@ import numpy as np
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import F32, I64, POINTER, call, pointer
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, block
 from engine.codelets.language.switched import switched
-from engine.errors import UnsupportedOperation
+from engine.errors import InternalError, UnsupportedOperation
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
+from engine.program.work.factors import SolveWork
 
 VECTORS = {"f32": 2, "f64": 1}
 """Most vectors of right-hand sides, of lanes() elements each: vectors of doubles take two registers."""
@@ -285,3 +287,37 @@ def triangular_solve(element_type: str) -> Codelet:
 def triangular_solve_scratch_bytes(size: int, block: int, element_type: str) -> int:
     """The bytes of scratch for systems of `size` unknowns, whose last block of unknowns may not be full."""
     return -(-size // MANY) * MANY * block * np.dtype(NUMBA_TYPES[element_type]).itemsize
+
+
+def fitted_block(work: SolveWork) -> int:
+    """The right-hand sides of one unit on this processor."""
+    vectors = VECTORS.get(work.element_type)
+    return LANES * min(vectors, -(-work.right_sides // LANES)) if vectors else work.block
+
+
+def encoded_solve(work: SolveWork) -> Encoded:
+    """The fields of `TriangularSolve`; B is [size, right_sides], or its transpose.
+
+    Raises InternalError for blocks that `fit_units` has not fitted to this processor.
+    """
+    if work.block != fitted_block(work):
+        raise InternalError(f"Expected blocks of {fitted_block(work)} right-hand sides. Received: {work.block}.")
+    size, right_sides, left_side, kind = work.size, work.right_sides, work.left_side, work.element_type
+    transposed = (work.transpose_a != "NO_TRANSPOSE") == left_side
+    parameters = TriangularSolve(
+        a=work.a,
+        b=work.b,
+        x=work.x,
+        size=size,
+        right_sides=right_sides,
+        matrix_row=1 if transposed else size,
+        matrix_column=size if transposed else 1,
+        unknown=right_sides if left_side else 1,
+        right_side=1 if left_side else size,
+        lower=work.lower != transposed,
+        unit_diagonal=work.unit_diagonal,
+        conjugate=work.transpose_a == "ADJOINT",
+        block=work.block,
+        blocks=work.unit_count // work.matrices,
+    )
+    return Encoded.of(triangular_solve(kind), block(parameters), triangular_solve_scratch_bytes(size, work.block, kind))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.codelets.host.queues import leave_step
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import (
     FLUSH_TO_ZERO_ARM,
@@ -14,9 +15,10 @@ from engine.codelets.language.memory import (
     set_floating_point_state,
     store_i64,
 )
-from engine.codelets.language.record import Address, Record, Table
+from engine.codelets.language.record import Address, Record, Table, block
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import ARM, X86
+from engine.program.work.host_call import HostCall
 
 
 class HostCallBlock(Record):
@@ -62,3 +64,16 @@ def call_host(parameters: int) -> None:
 def host_call(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Calls the function; if it does not return 0, all workers leave the step at the next jump."""
     call_host(parameters)
+
+
+def encoded_call(work: HostCall) -> Encoded:
+    """The addresses of the function and of its arrays."""
+    function = work.function
+    head = HostCallBlock(
+        call=work.call,
+        function=function.address,
+        data=function.data,
+        status=function.status,
+        operands=len(work.operands),
+    )
+    return Encoded.of(function.codelet or host_call, block(head, [*work.operands, *work.results]))

@@ -13,19 +13,24 @@ from __future__ import annotations
 from enum import IntEnum
 
 from engine.codelets.host.rows import copy_bytes, word
-from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.build import Codelet, codelet, inner
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.intrinsic import intrinsic
-from engine.codelets.language.memory import (
-    I32,
-    VOID,
-    load_acquire,
-    pause,
-    store_i64,
-    store_release,
-)
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.memory import I32, VOID, load_acquire, pause, store_i64, store_release
+from engine.codelets.language.record import Address, Record, block
 from engine.machine_code.llvm import ir
 from engine.program.control_words import CONTROL_LINE, CallBlock, Ring
+from engine.program.work.queues import (
+    InfeedCopy,
+    InfeedRow,
+    InfeedWait,
+    LeafCopyWork,
+    OutfeedCopy,
+    OutfeedPublish,
+    OutfeedRow,
+    OutfeedWait,
+    QueueWork,
+)
 
 NAP_MICROSECONDS = 50  # of a worker between two reads of a ring
 LEAVE_INSIDE_STEP = 2
@@ -247,3 +252,27 @@ def store_word(address: int, value: int, _: int, __: int) -> None:
 def load_word(address: int, target: int, _: int, __: int) -> None:
     """Loads an int64 with acquire ordering into another word, for the host."""
     store_i64(target, load_acquire(address))
+
+
+CODELETS: dict[type[QueueWork], Codelet] = {
+    InfeedRow: infeed_row,
+    InfeedWait: infeed_wait,
+    OutfeedRow: outfeed_row,
+    OutfeedWait: outfeed_wait,
+    OutfeedPublish: outfeed_publish,
+}
+COPIES: dict[type[LeafCopyWork], Codelet] = {InfeedCopy: infeed_copy, OutfeedCopy: outfeed_copy}
+
+
+def encoded_queue(work: QueueWork) -> Encoded:
+    """The header, then the leaves."""
+    head = Queue(call=work.call, ring=work.ring, slot=work.slot or 0, count=len(work.leaves))
+    leaves = [Leaf(ring=each.ring, arena=each.arena, bytes=each.bytes) for each in work.leaves]
+    return Encoded.of(CODELETS[type(work)], block(head, leaves))
+
+
+def encoded_leaf_copy(work: LeafCopyWork) -> Encoded:
+    """The fields of `LeafCopy`."""
+    leaf = work.leaf
+    parameters = LeafCopy(ring=leaf.ring, arena=leaf.arena, bytes=leaf.bytes, slot=work.slot, unit=work.unit)
+    return Encoded.of(COPIES[type(work)], block(parameters))

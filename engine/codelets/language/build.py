@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.codelets.language.identity import path_of, path_of_library
 from engine.codelets.language.intrinsic import Inner
-from engine.machine_code import given_objects
+from engine.machine_code import given_objects, keys, sources
 from engine.machine_code.abi import CODELET_TYPE
 from engine.machine_code.llvm_thread import llvm_thread
 from engine.machine_code.objects import Prepare, begin_object
+
+FOLDER = Path(__file__).parent.parent
+
+
+def path_of(function: Callable[..., Any], name: str) -> Path:
+    """The file of a codelet's object code; its folder depends on all of `engine/codelets`, as codelets call others."""
+    digest = hashlib.sha256(_sources(inspect.getfile(function)))
+    digest.update(repr(identity(function)).encode())
+    return keys.folder("codelets", FOLDER) / f"{name}-{digest.hexdigest()[:32]}.o"
+
+
+def path_of_library(name: str) -> Path:
+    """The file of the object code of a library, which files of `engine/codelets` write."""
+    return keys.folder("codelets", FOLDER) / f"{name}.o"
+
+
+@cache
+def _sources(file: str) -> bytes:
+    """A hash of a file outside `engine/codelets` and of its imports; empty inside, which the folder's name covers."""
+    path = Path(file)
+    return b"" if path.is_relative_to(FOLDER) else sources.digest_at(path)
+
+
+def identity(value: Any) -> Any:
+    """The identity of a function and of the values in its closure, the same in every process."""
+    function = getattr(value, "function", value)
+    if inspect.isfunction(function):
+        code = function.__code__
+        cells = tuple(identity(cell.cell_contents) for cell in function.__closure__ or ())
+        # Not the bytecode, in which releases of Python differ, unless a line has several functions.
+        bytecode = code.co_code.hex() if function.__name__ == "<lambda>" else ""
+        return function.__module__, function.__qualname__, code.co_firstlineno, bytecode, cells
+    if isinstance(value, tuple | list):
+        return tuple(identity(each) for each in value)
+    return repr(value)
+
 
 # One codelet must not compile twice.
 _lock = threading.RLock()
@@ -75,7 +112,7 @@ class Codelet:
         for listener in list(_listeners):
             listener(self.name)
         from engine.codelets.language.linking import object_of
-        from engine.codelets.language.translate import ir_of
+        from engine.codelets.language.statements import ir_of
 
         return partial(object_of, *ir_of(self.function, self.in_vectors), symbol, self.in_vectors)
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import pointer, store_release
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, block
 from engine.codelets.random import fetch_and_add
+from engine.ir.floating_point import EXCEPTIONS, EXPONENTS, MANTISSAS
 from engine.program.exception_counters import ExceptionWord
+from engine.program.work.base import Array
+from engine.program.work.exception_check import ExceptionCheckWork
 
 
 class FloatArray(Record):
@@ -96,3 +100,28 @@ def find_exceptions(parameters: int, lo: int, hi: int, scratch: int) -> None:
         raised += fetch_and_add(record + 8 * ExceptionWord.OVERFLOW, overflow) + 1
     if raised and word(record, ExceptionWord.STOP) != 0:
         store_release(word(record, ExceptionWord.STOP), 1)
+
+
+def encoded_exception_check(work: ExceptionCheckWork) -> Encoded:
+    """The header, then the operands."""
+    parameters = ExceptionCheck(
+        record=work.record,
+        wanted=sum(1 << EXCEPTIONS.index(name) for name in work.wanted),
+        inner=work.inner,
+        extent=work.extent,
+        grain=work.grain,
+        operands=len(work.operands),
+        result=_float_array(work.result),
+    )
+    return Encoded.of(find_exceptions, block(parameters, [_float_array(each) for each in work.operands]))
+
+
+def _float_array(array: Array) -> FloatArray:
+    kind = array.shape.element_type
+    return FloatArray(
+        address=array.address,
+        elements=array.shape.elements,
+        item_bytes=array.shape.dtype.itemsize,
+        exponent=EXPONENTS[kind],
+        mantissa=MANTISSAS[kind],
+    )

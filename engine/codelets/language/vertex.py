@@ -10,12 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.codelets.language.build import Codelet
+from engine.codelets.language.build import FOLDER, Codelet
 from engine.codelets.language.element import NUMBA_NAMES
-from engine.codelets.language.identity import FOLDER
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.encoded import Encoded
+from engine.codelets.language.record import Address, Record, block
 from engine.codelets.language.vector import HALF_TYPES
 from engine.machine_code import keys
+from engine.program.work.vertex_call import VertexCallWork
 
 NUMBA_TYPES = {name: kind for name, kind in NUMBA_NAMES.items() if name not in HALF_TYPES} | {"pred": "boolean"}
 """The Numba types of elements, without 16-bit floats, for which Numba has no arithmetic."""
@@ -101,3 +102,12 @@ def optimised(bitcode: bytes, symbol: str = ENTRY) -> Any:
     module.get_function(ENTRY).name = symbol
     optimising.optimise(module, PIPELINE)
     return module
+
+
+def encoded_vertex(work: VertexCallWork) -> Encoded:
+    """The header, then each array with its dimensions."""
+    entries: list[VertexArray | int] = []
+    for each in work.arrays:
+        entries += [VertexArray(address=each.address, stride=each.stride), *each.dimensions]
+    head = VertexBlock(rows=work.rows, grain=work.grain)
+    return Encoded.of(vertex_codelet(work.name, work.code), block(head, entries))

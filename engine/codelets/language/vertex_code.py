@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from engine.cache_directory import load, store
-from engine.codelets.language.identity import FOLDER
+from engine.codelets.language.build import FOLDER
 from engine.codelets.language.vertex import VertexArgument, encoded_code
 from engine.machine_code import keys
 

@@ -20,13 +20,25 @@ from typing import Any
 
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import pointer, store_i64
-from engine.codelets.language.record import Address, Part, Record
+from engine.codelets.language.record import Address, Part, Record, block
 from engine.codelets.language.scratch import ScratchLayout
+from engine.codelets.pooling.general_select_and_scatter import SCRATCH_BYTES as GENERAL_SCRATCH_BYTES
+from engine.codelets.pooling.general_select_and_scatter import (
+    GeneralSelectAndScatter,
+    encode_general_select_and_scatter,
+    general_select_and_scatter,
+)
+from engine.codelets.pooling.overlapping_pool_gradient import encode_overlapping_pools, overlapping_pool_gradient
+from engine.codelets.pooling.pool_gradient import SCRATCH_BYTES as POOL_SCRATCH_BYTES
+from engine.codelets.pooling.pool_gradient import encode_pool_gradient, pool_gradient
+from engine.codelets.rows.scatter import combiner
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir.attributes import Window
 from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.program.work.select_and_scatter import Scattering, SelectAndScatterWork
 
 DIRECTIONS = ("GE", "GT", "LE", "LT", "UGE")
 NUMBA_TYPES = {"f32": "float32", "f64": "float64"}
@@ -37,7 +49,6 @@ COUNTERS = _layout.area(8 * MOST_DIMENSIONS)
 BEST = _layout.area(8 * BLOCK)
 WHERE = _layout.area(8 * BLOCK)
 SCRATCH = _layout.space()
-
 Pointer = Any  # the result of `pointer`: Numba indexes it like an array
 
 
@@ -333,3 +344,25 @@ def encode_select_and_scatter(
         vector=prod(shape.dimensions[inner_rank:]),
     )
     return (header, table, *candidates), header.cut_size if shape.elements else 0
+
+
+def encoded_select_and_scatter(work: SelectAndScatterWork) -> Encoded:
+    """The codelet of a way of scattering, with its parameters and scratch."""
+    operand, source = ((each.shape, each.address) for each in (work.operand, work.source))
+    arguments = operand, source, work.initial, work.target, work.window
+    kind, select, combine = operand[0].element_type, work.select, work.combine
+    if not isinstance(select, str):
+        parts, _ = encode_general_select_and_scatter(*arguments)
+        combined = combiner(combine, kind) if isinstance(combine, str) else combine
+        calls = (GeneralSelectAndScatter.CHOICE, select), (GeneralSelectAndScatter.COMBINER, combined)
+        return Encoded.of(general_select_and_scatter, block(*parts), GENERAL_SCRATCH_BYTES, calls)
+    if work.scattering is Scattering.APART:
+        parts, _ = encode_pool_gradient(*arguments)
+        return Encoded.of(pool_gradient(select, kind), block(*parts), POOL_SCRATCH_BYTES)
+    if work.scattering is Scattering.GATHERED:
+        parameters, _, scratch = encode_overlapping_pools(*arguments)
+        columns = parameters.wide
+        codelet = overlapping_pool_gradient(select, kind, columns.positions, columns.stride)
+        return Encoded.of(codelet, block(parameters), scratch)
+    parts, _ = encode_select_and_scatter(*arguments)
+    return Encoded.of(select_and_scatter(select, source[0].element_type), block(*parts), SCRATCH)

@@ -16,7 +16,9 @@ from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
 from engine.codelets.products.contract import Block, Operands, Parts, blocked, even_cut, nothing_ahead, over_units
 from engine.codelets.products.contract_f32 import offsets_of_a
 from engine.codelets.products.contract_fields import Field, Layout
-from engine.codelets.products.matrix_registers import (
+from engine.codelets.products.micro_kernel import library
+from engine.codelets.products.pack import fill_progression, packed_pitch, packing
+from engine.codelets.products.pack_bf16x3 import (
     BLOCK,
     BLOCK_BYTES,
     BLOCK_K,
@@ -24,18 +26,14 @@ from engine.codelets.products.matrix_registers import (
     GROUP,
     K_BLOCK,
     MOST_COLUMNS,
+    SEEN_BYTES,
     SUM_PITCH,
+    UNSCALE,
     begin_matrices,
     end_matrices,
-    multiply_groups,
-)
-from engine.codelets.products.micro_kernel import library
-from engine.codelets.products.pack import fill_progression, packed_pitch, packing
-from engine.codelets.products.pack_bf16x3 import (
-    SEEN_BYTES,
-    UNSCALE,
     forget,
     is_whole_as_bf16x3,
+    multiply_groups,
     split_rows_of_a,
     split_rows_of_b,
 )

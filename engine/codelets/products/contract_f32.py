@@ -1,20 +1,61 @@
-"""The codelet that computes every float32 dot and convolution, as an indexed contraction."""
+"""The codelet that computes every float32 dot and convolution, as an indexed contraction.
+
+Sizes of blocks of float32 products by the second-level cache. They never change the order of sums.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.memory import load_i64
 from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
-from engine.codelets.products.block_sizes import block_sizes
 from engine.codelets.products.contract import Block, Following, Operands, Parts, blocked, even_cut, over_units
 from engine.codelets.products.contract_fields import PACK_ROWS, Field, Layout
 from engine.codelets.products.micro_kernel import library
 from engine.codelets.products.pack import LANES, PANEL, fill_progression, packed_pitch, packing
 from engine.codelets.products.panel import prefetching_panels
-from engine.machine_code.caches import second_level
+from engine.machine_code.caches import LARGE, second_level
 from engine.machine_code.processor import masks_are_cheap
 from engine.program.work.offsets import GROUP
+
+WIDE = 16  # lanes of AVX-512
+MOST_FLOATS = 1 << 17  # of packed panels, in any cache
+
+
+class BlockSizes(NamedTuple):
+    """Sizes of blocks of A. Rows of the largest stream past packed panels of B; past other blocks the panels stream."""
+
+    b_floats: int
+    """Elements of packed panels of B, which stay in the second-level cache while rows of A stream."""
+    group_rows: int
+    """Rows multiplied by all packed panels before the next rows are: whole kernels."""
+    least_rows: int
+    """Rows of a block from which they stream; fewer stay in the cache."""
+    least_size: int
+    """Rows and columns together beyond which rows stream: blocks of A and B of fewer stay in the cache anyway."""
+    least_bytes: int
+    """Bytes of a block of A beyond which its rows stream."""
+    line_columns: int
+    """Columns up to which packed A stays in lines of rows, and is not transposed: each k reads a line of it."""
+
+
+def block_sizes(cache_bytes: int, lanes: int) -> BlockSizes:
+    """Chooses sizes for a second-level cache and vectors of so many lanes.
+
+    Those for a large cache are from two cores of a Xeon with AVX-512 and 2 MiB, those for a small one or short vectors
+    from two cores of a Zen 3 with 512 KiB and of a Zen 4 with 1 MiB and AVX2, all of November 2026. Panels leave small
+    caches sooner, and few rows prefetch only a part of the next panel, so groups are larger for small caches.
+    Transposing A pays for more columns than line_columns, because rows of A are then read with fewer misses. With 8
+    lanes it pays for any number of columns.
+    """
+    if cache_bytes >= LARGE and lanes >= WIDE:
+        return BlockSizes(MOST_FLOATS, group_rows=24, least_rows=384, least_size=1024, least_bytes=0, line_columns=256)
+    half = cache_bytes // 2
+    floats = min(half // 4, MOST_FLOATS)
+    return BlockSizes(floats, group_rows=48, least_rows=0, least_size=0, least_bytes=half, line_columns=0)
+
 
 MASKED = masks_are_cheap()
 NARROW = PANEL < 64  # panels of fewer registers or of shorter ones than AVX-512's
@@ -37,7 +78,6 @@ AHEAD_PITCH = 24  # bytes prefetched for each k at two places, for the next rows
 AHEAD_BLOCKS = 3  # blocks of rows of a panel during which these bytes are prefetched
 DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read; twice as many in long blocks
 DENSE_BYTES = 1 << 15  # likewise of B's rows in a block of k, if panels are narrow: its lines then share few cache sets
-
 PACKED_PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
 _layout = ScratchLayout()
 PACKED_B = _layout.area(4 * PACKED_B_FLOATS)
@@ -48,7 +88,6 @@ PACKED_A = _layout.area(MANY_ROWS * PACKED_PITCH_A)
 SCRATCH = _layout.space()
 # Bits of the plan of a block of k.
 PACKS_A, BY_ROWS, PACKS_B, BY_LINES = 1, 2, 4, 8  # BY_ROWS: rows stream past panels; BY_LINES: A is not transposed
-
 _packing = packing("f32")
 pack_groups, pack_lines, pack_panel = _packing.groups, _packing.lines, _packing.panel
 multiply_panel_ahead = prefetching_panels("f32")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet
-from engine.codelets.language.record import Address
+from engine.codelets.language.encoded import Encoded, HostWork
+from engine.codelets.language.record import Address, block
 from engine.codelets.products.contract import Operands
 from engine.codelets.products.contract_f32 import COLUMN, pack_panel
-from engine.codelets.products.contract_fields import Field
+from engine.codelets.products.contract_fields import Field, right_operand_record
+from engine.codelets.products.micro_kernel import panel_columns
 from engine.codelets.products.pack import PANEL
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.program.work.offsets import Offsets
 
 
 class Panels(Field):
@@ -26,3 +31,27 @@ def pack_panels(parameters: int, lo: int, hi: int, scratch: int) -> None:
     for n in range(lo, hi):
         target = word(parameters, Panels.PANELS) + 4 * PANEL * k * n
         pack_panel(at, PANEL * n, PANEL, 0, k, target, free + COLUMN)
+
+
+@dataclass(frozen=True, slots=True)
+class PanelPacking(HostWork):
+    """Packs B[k_b[k] + n * stride_b], n below `columns`, a multiple of a panel's, as float32 [panel, k, column]."""
+
+    b: Address
+    panels: Address
+    k_b: Offsets
+    columns: int
+    stride_b: int
+
+    @property
+    def unit_count(self) -> int:
+        return self.columns // panel_columns()
+
+    def encode(self) -> Encoded:
+        """The fields of the contraction's B, and the address of the panels."""
+        from engine.codelets.products.contract_f32 import contract_scratch
+        from engine.codelets.products.pack_panels import Panels, pack_panels
+
+        contraction = right_operand_record(self.b, self.k_b.table, self.columns, self.stride_b)
+        parameters = Panels(**vars(contraction), panels=self.panels)
+        return Encoded.of(pack_panels, block(parameters), contract_scratch())

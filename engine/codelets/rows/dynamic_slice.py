@@ -5,10 +5,16 @@ dynamic-slice reads the box, dynamic-update-slice writes it. Only bytes are copi
 
 from __future__ import annotations
 
+from typing import Any
+
 from engine.codelets.host.rows import copy_bytes, word
 from engine.codelets.language.build import codelet
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.encoded import Encoded
+from engine.codelets.language.record import Address, Record, block
 from engine.codelets.rows.gather import RunDimension, load_index
+from engine.ir.strides import byte_strides, index_signed
+from engine.machine_code.abi import Scratch
+from engine.program.work.indexing import Counted, SliceWork
 
 
 class DynamicSlice(Record):
@@ -73,3 +79,28 @@ def dynamic_slice(parameters: int, lo: int, hi: int, scratch: int) -> None:
             copy_bytes(here, there, count)
         else:
             copy_bytes(there, here, count)
+
+
+def encoded_slice(work: SliceWork) -> Encoded:
+    """The header, the starts and the loops over runs."""
+    array, box = work.array.shape, work.box.shape
+    strides, (run_bytes, runs) = byte_strides(array), work.runs
+    starts: list[tuple[Any, ...]] = []
+    for d, start in enumerate(work.starts):
+        limit, stride = array.dimensions[d] - box.dimensions[d], strides[d]
+        if isinstance(start, Counted):
+            starts.append((start.first, 0, 0, limit, stride, start.growth))
+        else:
+            shape = start.shape
+            starts.append((start.address, shape.dtype.itemsize, index_signed(shape), limit, stride, 0))
+    header = DynamicSlice(
+        array=work.array.address,
+        box=work.box.address,
+        into_array=work.into_array,
+        run_bytes=run_bytes,
+        start_rank=len(starts),
+        run_rank=len(runs),
+        unit_bytes=work.unit_bytes or run_bytes or 1,
+        iteration=Scratch.ITERATION + work.counter,
+    )
+    return Encoded.of(dynamic_slice, block(header, Start.of_each(starts), RunDimension.of_each(runs)))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import pointer
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, block
 from engine.codelets.rows.gather import load_index
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.program.work.indexing import FirstOfEqualWork
 
 MULTIPLIER = 0x9E3779B97F4A7C15 - 2**64
 """2**64 divided by the golden ratio: it spreads ids that follow each other, or are evenly spaced."""
@@ -49,3 +51,13 @@ def first_of_equal(parameters: int, lo: int, hi: int, scratch: int) -> None:
         if slots[slot] == 0:
             slots[slot] = position + 1
         first[position] = slots[slot] - 1
+
+
+def encoded_first_of_equal(work: FirstOfEqualWork) -> Encoded:
+    """The fields of `FirstOfEqual`."""
+    ids = work.ids.shape
+    bits = slot_bits(ids.elements)
+    fields = FirstOfEqual(
+        ids=work.ids.address, index_bytes=ids.dtype.itemsize, named=ids.elements, slot_bits=bits, target=work.target
+    )
+    return Encoded.of(first_of_equal, block(fields), 4 << bits)

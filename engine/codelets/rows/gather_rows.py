@@ -7,11 +7,23 @@ from __future__ import annotations
 
 from engine.codelets.host.rows import copy_bytes, word
 from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import POINTER, load_i32, load_i64, store_i32
-from engine.codelets.rows.gather import AHEAD, BatchDimension, Gather, GatherParts, IndexComponent, fetch_lines
+from engine.codelets.language.record import block
+from engine.codelets.rows.gather import (
+    AHEAD,
+    BatchDimension,
+    Gather,
+    GatherParts,
+    IndexComponent,
+    encode_gather,
+    fetch_lines,
+    gather,
+)
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
+from engine.program.work.indexing import GatherWork
 
 VECTOR = 4 * lanes()
 FAR_BYTES = 1 << 19
@@ -91,3 +103,15 @@ def gathers_rows(parts: GatherParts) -> bool:
     if not is_plain or not header.index_signed or header.index_bytes not in (4, 8):
         return False
     return batch[0].operand_stride == 0
+
+
+def gather_parts(work: GatherWork) -> GatherParts:
+    """The parts of a gather's block."""
+    operand, indices, target = ((each.shape, each.address) for each in (work.operand, work.indices, work.target))
+    return encode_gather(operand, indices, target, work.numbers, work.slice_sizes)[0]
+
+
+def encoded_gather(work: GatherWork) -> Encoded:
+    """The codelet for rows where it suffices."""
+    parts = gather_parts(work)
+    return Encoded.of(gather_rows if gathers_rows(parts) else gather, block(*parts))

@@ -9,11 +9,23 @@ from __future__ import annotations
 
 from engine.codelets.host.rows import copy_memory, word
 from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import call4, load_i8, load_i64, store_i8, store_i64
-from engine.codelets.language.record import Record
+from engine.codelets.language.record import Record, block
 from engine.codelets.language.scratch import after
-from engine.codelets.rows.row_sums import RowSums, clear, clear_rows, put_sums, reader_of, sum_rows
+from engine.codelets.rows.row_sums import (
+    RowSums,
+    clear,
+    clear_rows,
+    encoded_row_sums,
+    put_sums,
+    reader_of,
+    scratch_with,
+    sum_rows,
+)
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.program.work.fused_loop import Strided
+from engine.program.work.reduced_rows import ReducedRowsWork
 
 LANES = 16
 """Float32 lanes of the widest vectors, a multiple of the lanes of all narrower vectors."""
@@ -106,3 +118,28 @@ def reduced_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
         store_i64(block + 8 * word(parameters, ReducedRows.EXTENT), count)
         store_i64(block + 8 * result, word(reader, result) + pitch * unit)
         call4(word(summing, RowSums.READER), block, 0, 1, scratch)
+
+
+def encoded_reduced_rows(work: ReducedRowsWork) -> Encoded:
+    """The fields of `reduced_rows`, then the block of the summed rows."""
+    summed = work.summed
+    reader, width, inner = summed.reader, summed.width, encoded_row_sums(summed)
+    operand = reader.operands[work.result]
+    assert isinstance(operand, Strided)
+    head = ReducedRows(
+        elements=summed.tables[0].table.shape.elements,
+        unit_elements=reader.grain,
+        chunk_rows=summed.chunk_bytes // (4 * width),
+        grain=0,
+        extent=1,
+        result=reader.nest.access_word(work.result),
+        pitch=operand.pitch,
+    )
+    rows = min(work.named, reader.grain // width + 2)
+    taken = 4 * (LANES + rows * (width + LANES))
+    return Encoded.of(
+        reduced_rows,
+        block(head, inner.parts()),
+        scratch_with(summed, -(-head.chunk_rows // 64) * 64, taken),
+        tuple((ReducedRows.WORDS + word, codelet) for word, codelet in inner.calls),
+    )

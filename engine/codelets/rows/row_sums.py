@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from engine.codelets.host.rows import copy_memory, word
 from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.encoded import Encoded, encoded_loop
 from engine.codelets.language.memory import call4, load_i64, pointer, store_i64
-from engine.codelets.language.record import Address, Record
-from engine.codelets.language.scratch import after
+from engine.codelets.language.record import Address, Record, block
+from engine.codelets.language.scratch import ScratchSpace, after, space_of
 from engine.codelets.rows.gather import load_index
+from engine.ir.strides import index_signed
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.program.work.row_sums import RowSort, SummedRows
 
 
 class SortRows(Record):
@@ -169,3 +172,54 @@ def row_sums(parameters: int, lo: int, hi: int, scratch: int) -> None:
         put_sums(parameters, block, sums - chunk * chunk_bytes)
         call4(reader, block, chunk, chunk + 1, scratch)
         clear_rows(parameters, sums, begin, end)
+
+
+def scratch_with(summed: SummedRows, *more: int) -> ScratchSpace:
+    """Make areas of scratch for the sums, for the reader's parameters, and of each number of bytes in `more`."""
+    return space_of(summed.chunk_bytes * len(summed.tables), 8 * len(encoded_loop(summed.reader).words), *more)
+
+
+def encoded_row_sums(summed: SummedRows) -> Encoded:
+    """The fields of `row_sums`, then the reader's block."""
+    reader = encoded_loop(summed.reader)
+    head = RowSums(
+        ends=summed.ends,
+        entries=summed.entries,
+        sources=len(summed.tables),
+        width=summed.width,
+        chunk_bytes=summed.chunk_bytes,
+        reader_words=len(reader.words),
+    )
+    sources = [
+        RowSource(
+            updates=each.updates,
+            repeat=each.repeat,
+            outer=each.outer,
+            inner=each.inner,
+            reader_sums=reader.words_of(each.table)[0],
+        )
+        for each in summed.tables
+    ]
+    return Encoded.of(
+        row_sums,
+        block(head, sources, reader.parts([each.table for each in summed.tables])),
+        scratch_with(summed),
+        ((RowSums.READER, reader.codelet),),
+    )
+
+
+def encoded_row_sort(work: RowSort) -> Encoded:
+    """The fields of `sort_rows`."""
+    ids = work.ids.shape
+    parameters = SortRows(
+        ids=work.ids.address,
+        index_bytes=ids.dtype.itemsize,
+        index_signed=index_signed(ids),
+        named=work.entries.shape.elements,
+        rows=work.rows,
+        shift=work.shift,
+        chunks=work.ends.shape.elements,
+        ends=work.ends.address,
+        entries=work.entries.address,
+    )
+    return Encoded.of(sort_rows, block(parameters))

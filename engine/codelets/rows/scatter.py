@@ -14,16 +14,21 @@ without the cut one. Last, for several operands, two words for each: the address
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from math import prod
 
 from engine.codelets.host.rows import copy_bytes, word
 from engine.codelets.language.build import Codelet, codelet, inner
 from engine.codelets.language.element import NUMBA_NAMES
 from engine.codelets.language.memory import call4, pointer
-from engine.codelets.language.record import Address, Record
-from engine.codelets.rows.gather import AHEAD, fetch_lines, load_index
+from engine.codelets.language.record import Address, Part, Record
+from engine.codelets.rows.gather import AHEAD, fetch_lines, index_layout, load_index
 from engine.errors import UnsupportedOperation
+from engine.ir.attributes import ScatterDimensionNumbers
 from engine.ir.shape import Shape
+from engine.ir.strides import index_signed, merge
+from engine.program.work.indexing import ScatterPlan, ScatterWork
 
 NUMBA_TYPES = {"pred": "uint8"} | {
     name: NUMBA_NAMES[name] for name in ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64")
@@ -239,3 +244,91 @@ def scatter(parameters: int, lo: int, hi: int, scratch: int) -> None:
         if inside and begin < end:
             update += (begin - cut) * word(parameters, Scatter.CUT_UPDATE_STRIDE)
             _combine_window(parameters, windows, target + begin * stride, update, end - begin)
+
+
+def scatter_parts(work: ScatterWork) -> tuple[Part, ...]:
+    """The parts of a scatter's block."""
+    operand, indices, updates = ((each.shape, each.address) for each in (work.operand, work.indices, work.updates))
+    return encode_scatter(operand, indices, updates, work.target, work.numbers, others=work.others)[0]
+
+
+def encode_scatter(
+    operand: tuple[Shape, Address],
+    indices: tuple[Shape, Address],
+    updates: tuple[Shape, Address],
+    target: Address,
+    numbers: ScatterDimensionNumbers,
+    combine: int = 0,
+    others: Sequence[Address] = (),
+) -> tuple[tuple[Part, ...], int]:
+    """The parts of `scatter`'s block and its number of units; operand, indices and updates are (shape, address).
+
+    `combine` is the address of a `combiner`, or of any codelet called with (target, source, count, others), or 0 for
+    an address that is set later, like the `calls` of compute sets. If `target` is the operand's address nothing is
+    copied.
+    `others` are, for several operands, the target and the updates of each. Raises InternalError for numbers that do not
+    fit the shapes.
+    """
+    if not operand[0].elements:
+        return (), 0
+    plan = ScatterPlan(operand[0], updates[0], numbers)
+    shape, numbers = plan.operand, plan.numbers
+    length, continues, window = plan.run()
+    positions, components = _tables(plan, indices[0], numbers)
+    cut, chunk = plan.cut, plan.chunk()
+    tables = (
+        *PositionDimension.of_each(positions),
+        *ScatterComponent.of_each(components),
+        *UpdateDimension.of_each(window),
+    )
+    header = Scatter(
+        operand=operand[1],
+        indices=indices[1],
+        updates=updates[1],
+        target=target,
+        combiner=combine,
+        index_bytes=indices[0].dtype.itemsize,
+        index_signed=index_signed(indices[0]),
+        element_bytes=shape.dtype.itemsize,
+        positions=prod(entry[0] for entry in positions) if updates[0].elements else 0,
+        position_rank=len(positions),
+        index_components=len(components),
+        window_rank=len(window),
+        window_runs=prod(entry[0] for entry in window),
+        cut_size=shape.dimensions[cut],
+        cut_stride=plan.strides[cut],
+        cut_window=plan.sizes[cut],
+        cut_update_stride=plan.update_strides[cut],
+        cut_chunk=chunk,
+        cut_outer=prod(shape.dimensions[:cut]),
+        run_length=length,
+        cut_in_run=continues,
+        others=8 * (Scatter.WORDS + sum(each.WORDS for each in tables)),
+    )
+    return (header, tables, others), plan.units
+
+
+def _tables(
+    plan: ScatterPlan, indices: Shape, numbers: ScatterDimensionNumbers
+) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """The position dimensions and the index components."""
+    sizes, index_strides, along = index_layout(indices, numbers.index_vector_dim)
+    index_dims = [d for d in range(indices.rank) if d != numbers.index_vector_dim]
+    batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.input_batching_dims, strict=True))
+    positions = []
+    for size, index_stride, index_dim, update_stride in zip(
+        sizes, index_strides, index_dims, plan.position_strides, strict=True
+    ):
+        target_dim = batching.get(index_dim)
+        stride = 0 if target_dim in (None, plan.cut) else plan.strides[target_dim]
+        positions.append((size, index_stride, stride, update_stride, int(target_dim == plan.cut)))
+    components: list[tuple[int, ...]] = [
+        (
+            along * k,
+            0 if d == plan.cut else plan.strides[d],
+            plan.operand.dimensions[d] - plan.sizes[d],
+            int(d == plan.cut),
+        )
+        for k, d in enumerate(numbers.scatter_dims_to_operand_dims)
+    ]
+    return merge(positions), components

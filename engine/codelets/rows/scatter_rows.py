@@ -12,14 +12,24 @@ from typing import Any
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.intrinsic import Float32, intrinsic
 from engine.codelets.language.memory import load_f32, store_f32
-from engine.codelets.language.record import Part, Record
+from engine.codelets.language.record import Part, Record, block
 from engine.codelets.rows.gather import AHEAD, fetch_lines
 from engine.codelets.rows.gather_rows import FAR_BYTES, load_row_number
-from engine.codelets.rows.scatter import PositionDimension, Scatter, ScatterComponent, copy_operand
+from engine.codelets.rows.scatter import (
+    PositionDimension,
+    Scatter,
+    ScatterComponent,
+    combiner,
+    copy_operand,
+    scatter,
+    scatter_parts,
+)
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
+from engine.program.work.indexing import ScatterWork
 
 LANES = lanes()
 COMBINED = ("assign", "add", "multiply", "minimum", "maximum", "GT", "LT")
@@ -148,3 +158,15 @@ def scatters_rows(parts: tuple[Part, ...], element_type: str, opcode: str | None
     components = tables[1 : 1 + header.index_components]
     is_cut_by_index = any(isinstance(each, ScatterComponent) and each.along_cut for each in components)
     return bool(header.cut_window == 1 or (header.cut_in_run and not is_cut_by_index))
+
+
+Address = Any
+
+
+def encoded_scatter(work: ScatterWork) -> Encoded:
+    """The codelet for rows where the body is one of its opcodes, else the general one, which calls a combiner."""
+    parts, kind, combine = scatter_parts(work), work.operand.shape.element_type, work.combine
+    if isinstance(combine, str) and scatters_rows(parts, kind, combine):
+        return Encoded.of(scatter_rows(combine), block(*parts))
+    called = combiner(combine, kind) if isinstance(combine, str) else combine
+    return Encoded.of(scatter, block(*parts), calls=((Scatter.COMBINER, called),))

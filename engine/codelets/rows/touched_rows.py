@@ -11,18 +11,36 @@ gradients and moments. It runs on untouched rows if, on the probe, it gives the 
 Flags of touched rows are kept from step to step. The flags of a chunk belong to a *generation*: the host begins a new
 one when others may have written the tables. A chunk of an older generation is updated as a whole, and its flags are set
 by its new values.
+
+Summed rows whose update skips rows that it would leave as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
 from engine.codelets.host.rows import copy_memory, word
 from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.memory import call4, load_i8, load_i32, load_i64, store_i8, store_i32, store_i64
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, block
 from engine.codelets.language.scratch import after
 from engine.codelets.rows.gather import fetch_lines
-from engine.codelets.rows.row_sums import RowSums, clear, clear_rows, put_sums, reader_of, sum_rows
+from engine.codelets.rows.row_sums import (
+    RowSums,
+    clear,
+    clear_rows,
+    encoded_row_sums,
+    put_sums,
+    reader_of,
+    scratch_with,
+    sum_rows,
+)
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.program.nest import Nest
+from engine.program.work.base import Footprint
+from engine.program.work.row_sums import SummedRows
 
 LEAST_NORMAL = 0x00800000
 """The bits of the least normal float32."""
@@ -255,3 +273,58 @@ def touched_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
         if not known:
             store_i64(counts + 8 * chunk, (generation << 32) + _flag(parameters, first, last) if keeps else 0)
         clear_rows(summing, sums, begin, end)
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedRowsWork(HostWork):
+    """An update with `summed` rows that runs on touched rows alone; with `row_grain` a unit of its reader is a row.
+
+
+    `tables` are the numbers of the reader's operands through which it reads and writes a table in place, and the
+    kind of table. `flags` is s8 [rows], `counts` s64 [chunks]. `drift` runs on untouched rows, if there are drifting
+    tables, with the accesses of the reader's nest.
+    """
+
+    summed: SummedRows
+    row_grain: int
+    tables: tuple[tuple[int, int, int], ...]
+    flags: Address
+    counts: Address
+    drift: Nest | None = None
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Addresses of the summed rows, of the flags and of the counts."""
+        return (*self.summed.addresses, self.flags, self.counts)
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Footprints of the update of all rows."""
+        return self.summed.footprints()
+
+    def encode(self) -> Encoded:
+        """The fields of `touched_rows`, with generation 1, the tables, then the block of the summed rows."""
+        reader = self.summed.reader
+        inner = encoded_row_sums(replace(self.summed, reader=replace(reader, grain=self.row_grain)))
+        nest, flags = reader.nest, self.flags.buffer
+        chunk_rows = self.summed.chunk_bytes // (4 * self.summed.width)
+        tables = [
+            UpdatedTable(load=nest.access_word(load), store=nest.access_word(store), kind=kind)
+            for load, store, kind in self.tables
+        ]
+        head = TouchedRows(
+            flags=self.flags,
+            counts=self.counts,
+            generation=1,
+            tables=len(tables),
+            rows=flags.shape.elements,
+            chunk_rows=chunk_rows,
+        )
+        before = TouchedRows.WORDS + UpdatedTable.WORDS * len(tables)
+        drift = () if self.drift is None else ((TouchedRows.DRIFT, self.drift),)
+        made = Encoded.of(
+            touched_rows,
+            block(head, tables, inner.parts()),
+            scratch_with(self.summed, 8 * self.summed.width * DRIFT_PROBED * len(tables)),
+            (*drift, *((before + word, codelet) for word, codelet in inner.calls)),
+        )
+        return replace(made, generation=TouchedRows.GENERATION)

@@ -18,15 +18,7 @@ from functools import cache
 
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.intrinsic import intrinsic
-from engine.codelets.language.memory import (
-    I64,
-    call0,
-    load_acquire,
-    load_i64,
-    pause,
-    store_i64,
-    store_release,
-)
+from engine.codelets.language.memory import I64, call0, load_acquire, load_i64, pause, store_i64, store_release
 from engine.machine_code.llvm import ir
 
 FUTEX = {"x86_64": 202, "aarch64": 98}

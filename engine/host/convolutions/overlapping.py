@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from math import prod
 
+from engine.codelets.convolutions.overlap_add import OverlapAdd, whole_vectors
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.pixel_groups import TYPES, panel_cycles
-from engine.host.work.overlap_add import OverlapAdd, whole_vectors
 from engine.ir.affine import row_major_strides
 from engine.machine_code.processor import lanes
 from engine.program.building.builder import ProgramBuilder

@@ -22,13 +22,13 @@ from engine.codelets.convolutions.cook_toom import (
     whole_vectors,
 )
 from engine.host.convolutions.part import Axis, ConvolutionPart
-from engine.host.work.winograd import (
+from engine.host.convolutions.winograd_work import (
+    Depth,
     WinogradGradient,
     WinogradKernel,
     WinogradProduct,
     WinogradSums,
 )
-from engine.host.work.winograd_tiles import Depth
 from engine.ir.shape import Shape
 from engine.machine_code.costs import most_winograd_outputs
 from engine.machine_code.processor import multiplies_bf16_pairs

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import copysign
 
+from engine.codelets.language.encoded import CodeletWork
 from engine.codelets.rows.edge_products import EdgeProducts, edge_products, gathered_rows
 from engine.host.passes.edge_sums import is_packed
 from engine.host.passes.gathered_rows import are_kept, gathered, remove_unused
-from engine.host.work.codelet_work import CodeletWork
 from engine.program.nest import Apply, Constant, Input
 from engine.program.program import Buffer, Program, Span
 from engine.program.rewriter import ProgramRewriter

@@ -10,13 +10,12 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
+from engine.codelets.language.encoded import CodeletWork
 from engine.codelets.language.record import Record
 from engine.codelets.rows.edge_sums import PLAIN_EDGES, SCALED_EDGES, edge_parts
-from engine.codelets.rows.scatter import PositionDimension, Scatter
+from engine.codelets.rows.scatter import PositionDimension, Scatter, scatter_parts
 from engine.codelets.rows.scatter_rows import scatters_rows
-from engine.host.kernels.indexing import scatter_parts
 from engine.host.passes.gathered_rows import are_kept, gathered, remove_unused, writer
-from engine.host.work.codelet_work import CodeletWork
 from engine.program.nest import Apply, Input
 from engine.program.program import Address, Buffer, Program, Span
 from engine.program.rewriter import ProgramRewriter

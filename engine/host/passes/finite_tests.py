@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.codelets.all_finite import AllFinite, all_finite
+from engine.codelets.language.encoded import CodeletWork
 from engine.emit.arithmetic import FLOATS_16
-from engine.host.work.codelet_work import CodeletWork
 from engine.program.nest import Apply, Input, Nest
 from engine.program.program import ComputeSet, Program
 from engine.program.rewriter import ProgramRewriter

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import gcd
 
 from engine.emit.lanes import ITEM_BYTES, is_complex
-from engine.host.work.unit_chain import UnitChain
+from engine.host.unit_chain import UnitChain
 from engine.machine_code.processor import lanes
 from engine.program.program import ComputeSet, Program
 from engine.program.work.base import Work

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from engine.codelets.rows.gather import BatchDimension, Gather, IndexComponent
-from engine.codelets.rows.gather_rows import gathers_rows
-from engine.host.kernels.indexing import gather_parts
+from engine.codelets.rows.gather_rows import gather_parts, gathers_rows
 from engine.program.program import Buffer
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import is_any_between

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
+from engine.codelets.language.encoded import CodeletWork
 from engine.codelets.pooling.pool_axis import pool_axis
 from engine.codelets.pooling.pool_windows import PooledImages, pool_windows
-from engine.host.work.codelet_work import CodeletWork
-from engine.host.work.winograd_tiles import Strides
+from engine.host.convolutions.winograd_work import Strides
 from engine.ir.attributes import WindowDimension
 from engine.ir.shape import Shape
 from engine.program.pooling import FEWEST_CHANNELS, MOST_COLUMNS

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.codelets.products.contract_fields import NextUnit
-from engine.host.work.unit_chain import UnitChain
+from engine.host.unit_chain import UnitChain
 from engine.machine_code.costs import costs
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.program.work.base import Work

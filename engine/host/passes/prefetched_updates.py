@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.codelets.products.contract_fields import MOST_AHEAD
-from engine.host.work.unit_chain import UnitChain
+from engine.host.unit_chain import UnitChain
 from engine.machine_code.costs import costs
 from engine.program.program import Address, ComputeSet, Partition, Program, Span
 from engine.program.work.contraction import Contraction

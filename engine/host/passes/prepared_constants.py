@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.host.work.panels import PanelPacking
-from engine.host.work.tile_transform import KernelTransform
-from engine.host.work.winograd import WinogradKernel
+from engine.codelets.convolutions.tile_transform import KernelTransform
+from engine.codelets.products.pack_panels import PanelPacking
+from engine.host.convolutions.winograd_work import WinogradKernel
 from engine.ir.shape import Shape
 from engine.program.buffer import Address, Buffer
 from engine.program.program import ComputeSet, Program, Span

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.host.passes.split_products import is_split
-from engine.host.work.unit_chain import ChainedWork, UnitChain
+from engine.host.unit_chain import ChainedWork, UnitChain
 from engine.machine_code.costs import costs
 from engine.program.program import ComputeSet, Program, Span
 from engine.program.rewriter import ProgramRewriter

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from engine.codelets.products.contract_fields import PACK_ROWS
-from engine.host.work.panels import PanelPacking
-from engine.host.work.unit_chain import UnitChain
+from engine.codelets.products.pack_panels import PanelPacking
+from engine.host.unit_chain import UnitChain
 from engine.ir.shape import Shape
 from engine.program.buffer import Address, Buffer
 from engine.program.program import ComputeSet, Program, Span

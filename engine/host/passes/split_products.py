@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.codelets.products.matrix_registers import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
+from engine.codelets.products.pack_bf16x3 import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
 from engine.machine_code.costs import costs
 from engine.machine_code.processor import may_use_matrix_registers
 from engine.program.program import ComputeSet, Program

@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from engine.codelets.rows.touched_rows import DRIFT_PROBED, DRIFTING, KEPT, MOMENT
+from engine.codelets.rows.touched_rows import DRIFT_PROBED, DRIFTING, KEPT, MOMENT, TouchedRowsWork
 from engine.emit.contraction import contracted
-from engine.host.work.touched_rows import TouchedRowsWork
 from engine.ir import Shape
 from engine.program.buffer import LARGE_BYTES
 from engine.program.nest import Apply, Constant, Input, MultiplyAdd, Nest, Node, Store

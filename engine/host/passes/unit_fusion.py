@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import replace
 
 from engine.host.passes.split_products import is_split
-from engine.host.work.unit_chain import ChainedWork, UnitChain
+from engine.host.unit_chain import ChainedWork, UnitChain
 from engine.machine_code.costs import costs
 from engine.program.program import Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
 from engine.program.rewriter import ProgramRewriter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.host.kernels.factors import fitted_block
+from engine.codelets.factors.triangular_solve import fitted_block
 from engine.machine_code.processor import lanes
 from engine.program.program import Program
 from engine.program.rewriter import ProgramRewriter

@@ -12,16 +12,7 @@ from engine.ir.origin import Origin
 from engine.ir.shape import FLOATS, Shape
 from engine.program.exception_counters import SUMMED, ExceptionCounters, ExceptionWord, raises
 from engine.program.nest import Apply
-from engine.program.program import (
-    Address,
-    Buffer,
-    ComputeSet,
-    ExceptionRecord,
-    Partition,
-    Program,
-    Span,
-    WorkEstimate,
-)
+from engine.program.program import Address, Buffer, ComputeSet, ExceptionRecord, Partition, Program, Span, WorkEstimate
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.base import Array
 from engine.program.work.convolution import Convolution

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from engine.ir import Shape
-from engine.program.nest import Constant, Input
-from engine.program.passes.row_reductions import reduction_of
+from engine.program.nest import Apply, Constant, Input, Reduction
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses, is_any_between
 from engine.program.work.base import Array
-from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.fused_loop import FusedLoop, Strided
 from engine.program.work.reduced_rows import ReducedRowsWork
 from engine.program.work.row_sums import RowSort, SummedRows, SummedTable
 
@@ -305,3 +304,38 @@ def _reduced(reader: ComputeSet, summing: _Summing, result: int) -> ComputeSet:
 def _cut(span: Span, grain: int) -> Span:
     partition = span.partition
     return span if partition is None else Span(span.buffer, Partition(partition.inner, partition.extent, grain))
+
+
+LEAST_GRAIN = 16
+"""Fewest elements of a unit: the float32 lanes of the widest vectors."""
+
+
+def reduction_of(compute_set: ComputeSet, table: Buffer) -> int | None:
+    """The number of the result's operand if a compute set reduces a table and named rows suffice for it; else None."""
+    loop = compute_set.work
+    if not isinstance(loop, FusedLoop) or loop.nest.rank != 1 or not loop.nest.splits_reduction or loop.nest.stores:
+        return None
+    nest = loop.nest
+    if len(nest.reductions) != 1 or loop.grain < LEAST_GRAIN:
+        return None
+    (reduction,) = nest.reductions
+    if loop.extents[0] != table.shape.elements or not _takes_zeros(loop, reduction):
+        return None
+    return reduction.accesses[0] if [o for o in loop.operands_at(table) if _is_whole(o)] else None
+
+
+def _is_whole(operand: Strided) -> bool:
+    """Whether an operand runs over a table from its first element on."""
+    return not operand.address.offset and operand.strides == (4,)
+
+
+def _takes_zeros(loop: FusedLoop, reduction: Reduction) -> bool:
+    """Whether a reduction sums squares of the one array that its loop reads, or tests that all elements are finite."""
+    nodes = loop.nest.nodes
+    value = nodes[reduction.values[0]]
+    if not isinstance(value, Apply) or not isinstance(nodes[value.operands[0]], Input) or len(set(value.operands)) != 1:
+        return False
+    if any(not isinstance(node, Constant) for node in nodes if node not in (value, nodes[value.operands[0]])):
+        return False
+    kind = reduction.combine, value.operation.opcode, value.operation.element_type
+    return kind in (("add", "multiply", "f32"), ("and", "is-finite", "pred"))

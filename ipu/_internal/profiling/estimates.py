@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.shown import draw_with
 from ipu._internal.compiler.fit import with_storage
-from ipu._internal.compiler.pipelining import (
-    PipelineProgram,
-    estimator_of_pipeline,
-    estimator_of_stages,
-)
+from ipu._internal.compiler.pipelining import PipelineProgram, estimator_of_pipeline, estimator_of_stages
 from ipu._internal.compiler.program import build_program
 from ipu._internal.config.chip import configured_assumptions, configured_target
 

@@ -8,9 +8,9 @@ from itertools import accumulate
 from typing import ClassVar
 
 from engine.codelets.chain import Chain, ChainedCodelet, ForwardedAddress, chain, chain_scratch
+from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.record import block
 from engine.host.encode import encode
-from engine.host.encoded import Encoded, HostWork
 from engine.program.buffer import Address, Buffer
 from engine.program.work.base import Addressed, Footprint, Work, addresses_in
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from engine.codelets.factors.cholesky import Cholesky, cholesky
 from engine.codelets.factors.eigenvalues import Eigenvalues, eigenvalues, eigenvalues_scratch_bytes
 from engine.codelets.factors.elimination import (
     Factors,
@@ -17,58 +16,10 @@ from engine.codelets.factors.orthogonal_factors import (
     orthogonal_factors_scratch_bytes,
 )
 from engine.codelets.factors.singular_values import SingularValues, singular_values, singular_values_scratch_bytes
-from engine.codelets.factors.triangular_solve import (
-    LANES,
-    VECTORS,
-    TriangularSolve,
-    triangular_solve,
-    triangular_solve_scratch_bytes,
-)
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.record import block
-from engine.errors import InternalError
-from engine.host.encoded import Encoded
 from engine.ir.factorizations import EIGH, LU, QR, SVD
-from engine.program.work.factors import CholeskyWork, FactorizationWork, SolveWork
-
-
-def encoded_cholesky(work: CholeskyWork) -> Encoded:
-    """The fields of `Cholesky`."""
-    parameters = Cholesky(source=work.source, target=work.target, size=work.size, lower=work.lower)
-    return Encoded.of(cholesky(work.element_type), block(parameters))
-
-
-def fitted_block(work: SolveWork) -> int:
-    """The right-hand sides of one unit on this processor."""
-    vectors = VECTORS.get(work.element_type)
-    return LANES * min(vectors, -(-work.right_sides // LANES)) if vectors else work.block
-
-
-def encoded_solve(work: SolveWork) -> Encoded:
-    """The fields of `TriangularSolve`; B is [size, right_sides], or its transpose.
-
-    Raises InternalError for blocks that `fit_units` has not fitted to this processor.
-    """
-    if work.block != fitted_block(work):
-        raise InternalError(f"Expected blocks of {fitted_block(work)} right-hand sides. Received: {work.block}.")
-    size, right_sides, left_side, kind = work.size, work.right_sides, work.left_side, work.element_type
-    transposed = (work.transpose_a != "NO_TRANSPOSE") == left_side
-    parameters = TriangularSolve(
-        a=work.a,
-        b=work.b,
-        x=work.x,
-        size=size,
-        right_sides=right_sides,
-        matrix_row=1 if transposed else size,
-        matrix_column=size if transposed else 1,
-        unknown=right_sides if left_side else 1,
-        right_side=1 if left_side else size,
-        lower=work.lower != transposed,
-        unit_diagonal=work.unit_diagonal,
-        conjugate=work.transpose_a == "ADJOINT",
-        block=work.block,
-        blocks=work.unit_count // work.matrices,
-    )
-    return Encoded.of(triangular_solve(kind), block(parameters), triangular_solve_scratch_bytes(size, work.block, kind))
+from engine.program.work.factors import FactorizationWork
 
 
 def encoded_factorization(work: FactorizationWork) -> Encoded:

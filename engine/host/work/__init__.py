@@ -1,1 +1,0 @@
-"""Work that the host puts in place of a program's, for algorithms of its own."""
