@@ -335,14 +335,13 @@ def _drawn(
     random = random_terms(terms, bits)
     inside = [terms[number] for number in sorted(random) if terms[number].opcode]
     rest = {vertex.term: vertex for vertex in vertices if vertex.term not in random}
-    found = []
     for chosen in [v for v in rest.values() if v.opcode == "select" and v.operands[0] in random]:
         if 0.0 in {terms[o].number for o in chosen.operands[1:]}:
-            found.append(("dropout", kind_of(terms[chosen.term].element_type)))
             for scale in _scales(terms, chosen, tuple(rest.values())):
                 del rest[scale]
-            del rest[chosen.term]
-    if inside and not found:
+            rest[chosen.term] = Charged(chosen.term, "dropout", chosen.operands[1:])
+    found = []
+    if inside and all(vertex.opcode != "dropout" for vertex in rest.values()):
         if {term.opcode for term in inside} & {"log", "log-plus-one", "sqrt", "cosine", "sine"}:
             found.append(("normal", kind_of(inside[-1].element_type)))
         elif inside[-1].opcode == "compare":
