@@ -311,7 +311,7 @@ def emit_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> i
 @emitter("rsqrt")
 def emit_reciprocal_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """1 / sqrt(x): infinity for 0, NaN for negative numbers."""
-    if op.element_type != "f64" and lanes.width == 16:
+    if op.element_type != "f64" and lanes.width >= 8:
         return estimates.reciprocal_square_root(lanes, operands[0])
     return lanes.builder.fdiv(lanes.constant(op.element_type, 1), lanes.intrinsic("sqrt", operands[0]))
 

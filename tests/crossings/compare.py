@@ -26,7 +26,7 @@ def differences(
     theirs, ours = dict(leaves(wanted)), dict(leaves(got))
     exact = dict(leaves(truth)) if truth is not None else {}
     noise = max(
-        (_off(value, exact[path], f) for path, value in theirs.items() if _comparable(value, exact.get(path))),
+        (_off(value, exact[path], "float64") for path, value in theirs.items() if _comparable(value, exact.get(path))),
         default=0.0,
     )
     found = []
@@ -37,7 +37,7 @@ def differences(
             if np.array_equal(value, ours[path], equal_nan=True):
                 continue
             if _comparable(value, exact.get(path)):
-                off, limit = _off(ours[path], exact[path], f), FACTOR * noise + roundings * EPSILON[f]
+                off, limit = _off(ours[path], exact[path], "float64"), FACTOR * noise + roundings * EPSILON[f]
             else:
                 off, limit = _off(ours[path], value, f), roundings * EPSILON[f]
             if not off <= limit:
@@ -51,7 +51,8 @@ def differences(
 def _off(value: np.ndarray, truth: np.ndarray, f: str) -> float:
     """The largest error relative to the largest number; infinite where other numbers are not finite.
 
-    In float64 it does not matter which of them is NaN: after an overflow the order of sums decides.
+    It does not matter which of them is NaN if they are not finite in float64 either, the type of `truth`: after an
+    overflow the order of sums decides.
     """
     value, truth = (np.asarray(each, np.float64) for each in (value, truth))
     finite = np.isfinite(truth)
