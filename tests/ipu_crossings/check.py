@@ -39,7 +39,7 @@ class Notes:
 
     def __call__(self, label: str, value: Any) -> None:
         """Notes a structure of arrays; losses of several replicas as the mean over them, batches as one."""
-        self.items.append((label, self._plain(value, label == "outfed" and self._replicas > 1)))
+        self.items.append((label, self._plain(value, label in ("outfed", "predicted") and self._replicas > 1)))
 
     def _plain(self, value: Any, replicated: bool) -> Any:
         if isinstance(value, dict):
