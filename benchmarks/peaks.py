@@ -8,6 +8,7 @@ from llvmlite import ir
 from engine.codelets.language import vector
 from engine.codelets.language.build import codelet
 from engine.codelets.language.intrinsic import Float32, intrinsic
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I64, load_i64, store_f32
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.processor import lanes, registers
@@ -28,18 +29,9 @@ def multiply_adds(builder: ir.IRBuilder, seed: ir.Value, rounds: ir.Value) -> Fl
     seed = builder.uitofp(seed, ir.FloatType())
     start = vector.splat(builder, seed)
     starts = [vector.splat(builder, builder.fmul(seed, ir.FloatType()(each))) for each in range(CHAINS)]
-    entry, loop, end = builder.block, builder.append_basic_block("round"), builder.append_basic_block("end")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    number = builder.phi(I64)
-    sums = [builder.phi(vector.vector_type()) for _ in range(CHAINS)]
-    totals = [vector.multiply_add(builder, each, start, start) for each in sums]
-    following = builder.add(number, I64(1))
-    for phi, first, later in [(number, I64(0), following), *zip(sums, starts, totals, strict=True)]:
-        phi.add_incoming(first, entry)
-        phi.add_incoming(later, loop)
-    builder.cbranch(builder.icmp_signed("<", following, rounds), loop, end)
-    builder.position_at_end(end)
+    loop = EmittedLoop(builder, "round", I64(0), rounds, I64(1), starts)
+    totals = [vector.multiply_add(builder, each, start, start) for each in loop.carried]
+    loop.close(totals)
     total = totals[0]
     for each in totals[1:]:
         total = builder.fadd(total, each)
@@ -57,43 +49,26 @@ def peak(parameters: int, lo: int, hi: int, scratch: int) -> None:
 def scale_and_add(builder: ir.IRBuilder, source: ir.Value, target: ir.Value, count: ir.Value) -> None:
     """Compute target = 0.5 * target + source in whole vectors."""
     half = vector.splat(builder, ir.FloatType()(0.5))
-    entry, loop, end = builder.block, builder.append_basic_block("vector"), builder.append_basic_block("end")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    offset = builder.phi(I64)
-    following = offset
-    for _ in range(4):
-        here = builder.add(target, following)
-        added = vector.load_vector(builder, builder.add(source, following))
+    loop = EmittedLoop(builder, "vectors", I64(0), builder.shl(count, I64(2)), I64(16 * lanes()))
+    for number in range(4):
+        offset = builder.add(loop.at, I64(4 * lanes() * number))
+        here = builder.add(target, offset)
+        added = vector.load_vector(builder, builder.add(source, offset))
         kept = vector.load_vector(builder, here)
         vector.store_vector(builder, vector.multiply_add(builder, kept, half, added), here)
-        following = builder.add(following, I64(4 * lanes()))
-    offset.add_incoming(I64(0), entry)
-    offset.add_incoming(following, loop)
-    builder.cbranch(builder.icmp_signed("<", following, builder.mul(count, I64(4))), loop, end)
-    builder.position_at_end(end)
+    loop.close()
 
 
 @intrinsic
 def sum_of(builder: ir.IRBuilder, source: ir.Value, count: ir.Value) -> Float32:
     """Add whole vectors; return the first lane of the sum."""
-    zero = vector.splat(builder, ir.FloatType()(0.0))
-    entry, loop, end = builder.block, builder.append_basic_block("vector"), builder.append_basic_block("end")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    offset, sums = builder.phi(I64), [builder.phi(vector.vector_type()) for _ in range(READS)]
-    following, totals = offset, []
-    for each in sums:
-        totals.append(builder.fadd(each, vector.load_vector(builder, builder.add(source, following))))
-        following = builder.add(following, I64(4 * lanes()))
-    for phi, first, later in [
-        (offset, I64(0), following),
-        *((p, zero, t) for p, t in zip(sums, totals, strict=True)),
-    ]:
-        phi.add_incoming(first, entry)
-        phi.add_incoming(later, loop)
-    builder.cbranch(builder.icmp_signed("<", following, builder.mul(count, I64(4))), loop, end)
-    builder.position_at_end(end)
+    step, end = 4 * lanes(), builder.shl(count, I64(2))
+    loop = EmittedLoop(builder, "vectors", I64(0), end, I64(step * READS), [vector.zeros()] * READS)
+    totals = []
+    for number, held in enumerate(loop.carried):
+        address = builder.add(source, builder.add(loop.at, I64(step * number)))
+        totals.append(builder.fadd(held, vector.load_vector(builder, address)))
+    loop.close(totals)
     total = totals[0]
     for each in totals[1:]:
         total = builder.fadd(total, each)

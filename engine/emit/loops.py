@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
+from engine.codelets.language.loops import EmittedLoop
 from engine.emit.lanes import I64, Lanes
 from engine.machine_code.llvm import ir
 
@@ -28,30 +29,9 @@ def counted_loop(
     body: Callable[[ir.Value, Carried], Carried],
 ) -> Carried:
     """for i in range(start, stop, step): carried = body(i, carried); the builder is left behind the loop."""
-    before = builder.block
-    head = builder.append_basic_block("loop")
-    after = builder.append_basic_block("after")
-    builder.cbranch(builder.icmp_signed("<", start, stop), head, after)
-    builder.position_at_end(head)
-    index = builder.phi(I64)
-    phis = [builder.phi(value.type) for value in carried]
-    results = body(index, list(phis))
-    following = builder.add(index, word(step))
-    last = builder.block
-    index.add_incoming(start, before)
-    index.add_incoming(following, last)
-    for phi, initial, result in zip(phis, carried, results, strict=True):
-        phi.add_incoming(initial, before)
-        phi.add_incoming(result, last)
-    builder.cbranch(builder.icmp_signed("<", following, stop), head, after)
-    builder.position_at_end(after)
-    joined = []
-    for initial, result in zip(carried, results, strict=True):
-        phi = builder.phi(initial.type)
-        phi.add_incoming(initial, before)
-        phi.add_incoming(result, last)
-        joined.append(phi)
-    return joined
+    loop = EmittedLoop(builder, "loop", start, stop, word(step), carried, may_be_empty=True)
+    loop.close(body(loop.at, list(loop.carried)))
+    return loop.carried
 
 
 def loops_of(dimensions: list[int]) -> list[tuple[int, ...]]:

@@ -10,6 +10,7 @@ from functools import cache, partial
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I64, POINTER
 from engine.codelets.language.switched import switched
 from engine.codelets.products.contract_fields import Field
@@ -82,25 +83,15 @@ def _write_kernel(
         return [builder.add(base, _load_i64(builder, builder.add(table, I64(8 * row)))) for row in range(rows)]
 
     sources = addresses(a, row_a)
-    entry, loop, done = builder.block, builder.append_basic_block("k"), builder.append_basic_block("done")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    index, sums = builder.phi(I64), [builder.phi(vector.vector_type()) for _ in range(rows)]
-    at = builder.shl(index, I64(3))
+    loop = EmittedLoop(builder, "k", I64(0), k, I64(1), [vector.zeros()] * rows)
+    at = builder.shl(loop.at, I64(3))
     from_a, from_b = (_load_i64(builder, builder.add(table, at)) for table in (offset_a, offset_b))
     factor = vector.load_vector(builder, builder.add(b, from_b), mask, element_type)
     totals = []
-    for source, held in zip(sources, sums, strict=True):
+    for source, held in zip(sources, loop.carried, strict=True):
         value = vector.load_vector(builder, builder.add(source, from_a), mask, element_type)
         totals.append(vector.multiply_add(builder, value, factor, held))
-    following = builder.add(index, I64(1))
-    index.add_incoming(I64(0), entry)
-    index.add_incoming(following, loop)
-    for phi, total in zip(sums, totals, strict=True):
-        phi.add_incoming(vector.zeros(), entry)
-        phi.add_incoming(total, loop)
-    builder.cbranch(builder.icmp_signed("<", following, k), loop, done)
-    builder.position_at_end(done)
+    loop.close(totals)
     targets = addresses(c, row_c)
     with builder.if_else(builder.icmp_signed("!=", adds, I64(0))) as (add, replace):
         with add:

@@ -23,6 +23,7 @@ from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I64, POINTER, load_i64
 from engine.codelets.language.record import Address, Table, block
 from engine.codelets.language.scratch import ScratchLayout
@@ -79,22 +80,10 @@ def _adding(store: str) -> Any:
         """Stores the first `columns` lanes of the sum of `count` vectors at base + offsets[i] at `target`."""
         mask = vector.lane_mask(builder, columns)
         end = builder.add(offsets, builder.mul(count, I64(8)))
-        start, loop, done = builder.block, builder.append_basic_block("add"), builder.append_basic_block("added")
-        builder.cbranch(builder.icmp_signed(">", count, I64(0)), loop, done)
-        builder.position_at_end(loop)
-        entry, total = builder.phi(I64), builder.phi(vector.vector_type())
-        offset = builder.load(builder.inttoptr(entry, POINTER), align=8, typ=I64)
-        added = builder.fadd(total, vector.load_vector(builder, builder.add(base, offset), mask))
-        following = builder.add(entry, I64(8))
-        for phi, first, later in ((entry, offsets, following), (total, vector.zeros(), added)):
-            phi.add_incoming(first, start)
-            phi.add_incoming(later, loop)
-        builder.cbranch(builder.icmp_unsigned("<", following, end), loop, done)
-        builder.position_at_end(done)
-        result = builder.phi(vector.vector_type())
-        result.add_incoming(vector.zeros(), start)
-        result.add_incoming(added, loop)
-        vector.store_vector(builder, result, target, mask, store)
+        loop = EmittedLoop(builder, "add", offsets, end, I64(8), [vector.zeros()], may_be_empty=True)
+        offset = builder.load(builder.inttoptr(loop.at, POINTER), align=8, typ=I64)
+        loop.close([builder.fadd(loop.carried[0], vector.load_vector(builder, builder.add(base, offset), mask))])
+        vector.store_vector(builder, loop.carried[0], target, mask, store)
 
     return add_vectors
 

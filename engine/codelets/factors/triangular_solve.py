@@ -84,10 +84,7 @@ def _without_known(
     """The sums minus M times the known unknowns, if there are any."""
     builder, vectors = tile.builder, len(sums[0])
     flat = [each for row in sums for each in row]
-    before, body, after = builder.block, builder.append_basic_block("some"), builder.append_basic_block("solve")
-    builder.cbranch(builder.icmp_signed(">", known, I64(0)), body, after)
-    builder.position_at_end(body)
-    loop = EmittedLoop(builder, "known", I64(0), known, I64(1), [*flat, x, I64(0)])
+    loop = EmittedLoop(builder, "known", I64(0), known, I64(1), [*flat, x, I64(0)], may_be_empty=True)
     *values, source, offset = loop.carried
     solved = tile.load(source)
     made = []
@@ -95,16 +92,7 @@ def _without_known(
         factor = tile.splat(builder.add(start, offset))
         made += tile.subtract(values[r * vectors : (r + 1) * vectors], factor, solved)
     loop.close([*made, builder.add(source, I64(tile.pitch)), builder.add(offset, column)])
-    end = builder.block
-    builder.branch(after)
-    builder.position_at_end(after)
-    joined = []
-    for first, then in zip(flat, made, strict=True):
-        phi = builder.phi(first.type)
-        phi.add_incoming(first, before)
-        phi.add_incoming(then, end)
-        joined.append(phi)
-    return [joined[at : at + vectors] for at in range(0, len(joined), vectors)]
+    return [loop.carried[at : at + vectors] for at in range(0, len(flat), vectors)]
 
 
 class _Tile:

@@ -9,7 +9,10 @@ from engine.machine_code.llvm import ir
 
 
 class EmittedLoop:
-    """A loop over begin <= at < end, of at least one iteration; the builder writes its body until `close`."""
+    """A loop over begin <= at < end; the builder writes its body until `close`.
+
+    It has at least one iteration, unless it `may_be_empty`; then `carried` are the values after it once it is closed.
+    """
 
     def __init__(
         self,
@@ -19,11 +22,16 @@ class EmittedLoop:
         end: ir.Value,
         step: ir.Value,
         carried: Sequence[ir.Value] = (),
+        may_be_empty: bool = False,
     ) -> None:
         self.builder, self.end, self.step = builder, end, step
         before, self.block = builder.block, builder.append_basic_block(name)
         self.done = builder.append_basic_block(f"after_{name}")
-        builder.branch(self.block)
+        self._skipped = (before, carried) if may_be_empty else None
+        if may_be_empty:
+            builder.cbranch(builder.icmp_signed("<", begin, end), self.block, self.done)
+        else:
+            builder.branch(self.block)
         builder.position_at_end(self.block)
         self.at = builder.phi(I64)
         self.at.add_incoming(begin, before)
@@ -39,4 +47,11 @@ class EmittedLoop:
         for phi, value in zip(self.carried, carried, strict=True):
             phi.add_incoming(value, builder.block)
         builder.cbranch(builder.icmp_signed("<", following, self.end), self.block, self.done)
+        last = builder.block
         builder.position_at_end(self.done)
+        if self._skipped is not None:
+            before, initial = self._skipped
+            self.carried = [builder.phi(value.type) for value in carried]
+            for phi, first, then in zip(self.carried, initial, carried, strict=True):
+                phi.add_incoming(first, before)
+                phi.add_incoming(then, last)

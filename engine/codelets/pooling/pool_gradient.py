@@ -20,6 +20,7 @@ from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.element import BYTES, load_element, store_element
 from engine.codelets.language.intrinsic import Float32, intrinsic
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, POINTER, call, load_f32, load_i64, store_i64
 from engine.codelets.language.record import Address, Part, Record
 from engine.codelets.pooling.pool_axis import WindowAxis
@@ -125,31 +126,14 @@ def _choose(
 ) -> ir.Value:
     """Selects a position in each lane, and returns its number."""
     first = vector.load_vector(builder, builder.add(operand, _offset(builder, offsets)), mask, stored)
-    start, loop, done = builder.block, builder.append_basic_block("choose"), builder.append_basic_block("chosen")
-    second = builder.add(offsets, I64(16))
-    builder.cbranch(builder.icmp_unsigned("<", second, end), loop, done)
-    builder.position_at_end(loop)
-    entry, number = builder.phi(I64), builder.phi(vector.vector_type(I32))
-    best, chosen = builder.phi(vector.vector_type()), builder.phi(vector.vector_type(I32))
-    candidate = vector.load_vector(builder, builder.add(operand, _offset(builder, entry)), mask, stored)
+    second, begin = builder.add(offsets, I64(16)), [_numbers(1), first, _numbers(0)]
+    loop = EmittedLoop(builder, "choose", second, end, I64(16), begin, may_be_empty=True)
+    number, best, chosen = loop.carried
+    candidate = vector.load_vector(builder, builder.add(operand, _offset(builder, loop.at)), mask, stored)
     keep = keeps(builder, direction, best, candidate)
-    best_next, chosen_next = builder.select(keep, best, candidate), builder.select(keep, chosen, number)
-    entry_next, number_next = builder.add(entry, I64(16)), builder.add(number, _numbers(1))
-    phis = [
-        (entry, second, entry_next),
-        (number, _numbers(1), number_next),
-        (best, first, best_next),
-        (chosen, _numbers(0), chosen_next),
-    ]
-    for phi, initial, later in phis:
-        phi.add_incoming(initial, start)
-        phi.add_incoming(later, loop)
-    builder.cbranch(builder.icmp_unsigned("<", entry_next, end), loop, done)
-    builder.position_at_end(done)
-    result = builder.phi(vector.vector_type(I32))
-    result.add_incoming(_numbers(0), start)
-    result.add_incoming(chosen_next, loop)
-    return result
+    best, chosen = builder.select(keep, best, candidate), builder.select(keep, chosen, number)
+    loop.close([builder.add(number, _numbers(1)), best, chosen])
+    return loop.carried[2]
 
 
 def _expand(builder: ir.IRBuilder, source: ir.Value, mask: ir.Value) -> ir.Value:
@@ -170,18 +154,11 @@ def _spread(
     stored: str,
 ) -> None:
     """Writes each position: the value where it is the selected one, else the initial value."""
-    start, loop, done = builder.block, builder.append_basic_block("spread"), builder.append_basic_block("done")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    entry, number = builder.phi(I64), builder.phi(vector.vector_type(I32))
+    loop = EmittedLoop(builder, "spread", offsets, end, I64(16), [_numbers(0)])
+    (number,) = loop.carried
     written = builder.select(builder.icmp_signed("==", chosen, number), value, initial)
-    vector.store_vector(builder, written, builder.add(target, _offset(builder, entry)), mask, stored)
-    entry_next, number_next = builder.add(entry, I64(16)), builder.add(number, _numbers(1))
-    for phi, first, later in ((entry, offsets, entry_next), (number, _numbers(0), number_next)):
-        phi.add_incoming(first, start)
-        phi.add_incoming(later, builder.block)
-    builder.cbranch(builder.icmp_unsigned("<", entry_next, end), loop, done)
-    builder.position_at_end(done)
+    vector.store_vector(builder, written, builder.add(target, _offset(builder, loop.at)), mask, stored)
+    loop.close([builder.add(number, _numbers(1))])
 
 
 @inner

@@ -11,6 +11,7 @@ from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I64, load_i64, store_i64
 from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
 from engine.codelets.products.contract import Block, Operands, Parts, blocked, even_cut, nothing_ahead, over_units
@@ -83,10 +84,8 @@ def add_or_write(
     """C[row_c[m] + 4n] (+)= sums[m, n] * UNSCALE, m < rows <= 32, n < columns <= 32."""
     adds = builder.icmp_signed("!=", accumulate, I64(0))
     masks = [vector.lane_mask(builder, builder.sub(columns, I64(first))) for first in (0, BLOCK)]
-    entry, loop, done = builder.block, builder.append_basic_block("rows"), builder.append_basic_block("done")
-    builder.cbranch(builder.icmp_signed(">", rows, I64(0)), loop, done)
-    builder.position_at_end(loop)
-    row = builder.phi(I64)
+    loop = EmittedLoop(builder, "rows", I64(0), rows, I64(1), may_be_empty=True)
+    row = loop.at
     entry_c = builder.inttoptr(builder.add(row_c, builder.shl(row, I64(3))), vector.POINTER)
     to = builder.add(c, builder.load(entry_c, align=8, typ=I64))
     source = builder.add(sums, builder.mul(row, I64(SUM_PITCH)))
@@ -97,11 +96,7 @@ def add_or_write(
         there = builder.select(adds, mask, vector.lane_mask(builder, I64(0)))
         value = builder.fadd(value, vector.load_vector(builder, address, there))
         vector.store_vector(builder, value, address, mask)
-    later = builder.add(row, I64(1))
-    row.add_incoming(I64(0), entry)
-    row.add_incoming(later, loop)
-    builder.cbranch(builder.icmp_signed("<", later, rows), loop, done)
-    builder.position_at_end(done)
+    loop.close()
 
 
 @inner

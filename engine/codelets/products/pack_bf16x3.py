@@ -10,6 +10,7 @@ from __future__ import annotations
 from engine.codelets.language import vector
 from engine.codelets.language.build import inner
 from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, POINTER, VOID, call, load_i64
 from engine.codelets.language.switched import switched
 from engine.machine_code.llvm import ir
@@ -177,21 +178,10 @@ def _write(
 def write_row_of_a(builder: ir.IRBuilder, source: ir.Value, count: ir.Value, target: ir.Value, seen: ir.Value) -> None:
     """Splits and packs `count` float32 along k of one row, padded with zeros to whole blocks."""
     whole = builder.and_(count, I64(-BLOCK_K))
-    before = _load_seen(builder, seen)
-    entry, loop, rest = builder.block, builder.append_basic_block("blocks"), builder.append_basic_block("rest")
-    builder.cbranch(builder.icmp_signed(">", whole, I64(0)), loop, rest)
-    builder.position_at_end(loop)
-    done, now = builder.phi(I64), builder.phi(vector.vector_type(I32))
-    after = _block_of_row(builder, source, done, None, target, now)
-    later = builder.add(done, I64(BLOCK_K))
-    for phi, first, next_one in ((done, I64(0), later), (now, before, after)):
-        phi.add_incoming(first, entry)
-        phi.add_incoming(next_one, loop)
-    builder.cbranch(builder.icmp_signed("<", later, whole), loop, rest)
-    builder.position_at_end(rest)
-    found = builder.phi(vector.vector_type(I32))
-    found.add_incoming(before, entry)
-    found.add_incoming(after, loop)
+    before = [_load_seen(builder, seen)]
+    loop = EmittedLoop(builder, "blocks", I64(0), whole, I64(BLOCK_K), before, may_be_empty=True)
+    loop.close([_block_of_row(builder, source, loop.at, None, target, loop.carried[0])])
+    (found,) = loop.carried
     _store_seen(builder, seen, found)
     with builder.if_then(builder.icmp_signed("<", whole, count)):
         left = builder.sub(count, whole)
@@ -232,29 +222,15 @@ def write_pair_of_b(
     """
     present = [builder.icmp_signed("!=", each, I64(0)) for each in (first, second)]
     whole = builder.select(builder.and_(*present), builder.and_(columns, I64(-BLOCK)), I64(0))
-    entry, loop, rest = builder.block, builder.append_basic_block("columns"), builder.append_basic_block("rest")
-    edge, done = builder.append_basic_block("edge"), builder.append_basic_block("done")
     destination = (first, second, target, group_pitch, seen)
-    builder.cbranch(builder.icmp_signed(">", whole, I64(0)), loop, rest)
-    builder.position_at_end(loop)
-    column = builder.phi(I64)
-    _block_of_pair(builder, destination, column, None)
-    later = builder.add(column, I64(BLOCK))
-    column.add_incoming(I64(0), entry)
-    column.add_incoming(later, loop)
-    builder.cbranch(builder.icmp_signed("<", later, whole), loop, rest)
-    builder.position_at_end(rest)
-    builder.cbranch(builder.icmp_signed("<", whole, columns), edge, done)
-    builder.position_at_end(edge)
-    column = builder.phi(I64)
-    left = builder.sub(columns, column)
+    loop = EmittedLoop(builder, "columns", I64(0), whole, I64(BLOCK), may_be_empty=True)
+    _block_of_pair(builder, destination, loop.at, None)
+    loop.close()
+    edge = EmittedLoop(builder, "edge", whole, columns, I64(BLOCK), may_be_empty=True)
+    left = builder.sub(columns, edge.at)
     counts = [builder.select(each, left, I64(0)) for each in present]
-    _block_of_pair(builder, destination, column, [vector.lane_mask(builder, count) for count in counts])
-    later = builder.add(column, I64(BLOCK))
-    column.add_incoming(whole, rest)
-    column.add_incoming(later, edge)
-    builder.cbranch(builder.icmp_signed("<", later, columns), edge, done)
-    builder.position_at_end(done)
+    _block_of_pair(builder, destination, edge.at, [vector.lane_mask(builder, count) for count in counts])
+    edge.close()
 
 
 def _block_of_pair(
