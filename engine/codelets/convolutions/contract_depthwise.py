@@ -11,7 +11,7 @@ from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I64, POINTER
+from engine.codelets.language.memory import I64, loaded_i64, places
 from engine.codelets.language.switched import switched
 from engine.codelets.products.contract_fields import Field
 from engine.machine_code.llvm import ir
@@ -67,10 +67,6 @@ def contract_depthwise(element_type: str, result_type: str) -> Codelet:
     return Codelet(contract, f"contract_depthwise_{element_type}_{result_type}", in_vectors=True)
 
 
-def _load_i64(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
-    return builder.load(builder.inttoptr(address, POINTER), align=8, typ=I64)
-
-
 def _write_kernel(
     element_type: str, result_type: str, builder: ir.IRBuilder, case: int, arguments: tuple[ir.Value, ...]
 ) -> None:
@@ -79,20 +75,17 @@ def _write_kernel(
     a, row_a, offset_a, b, offset_b, c, row_c, k, adds, batches = arguments
     mask = vector.lane_mask(builder, batches) if case < WHOLE else None
 
-    def addresses(base: ir.Value, table: ir.Value) -> list[ir.Value]:
-        return [builder.add(base, _load_i64(builder, builder.add(table, I64(8 * row)))) for row in range(rows)]
-
-    sources = addresses(a, row_a)
+    sources = places(builder, a, row_a, rows)
     loop = EmittedLoop(builder, "k", I64(0), k, I64(1), [vector.zeros()] * rows)
     at = builder.shl(loop.at, I64(3))
-    from_a, from_b = (_load_i64(builder, builder.add(table, at)) for table in (offset_a, offset_b))
+    from_a, from_b = (loaded_i64(builder, builder.add(table, at)) for table in (offset_a, offset_b))
     factor = vector.load_vector(builder, builder.add(b, from_b), mask, element_type)
     totals = []
     for source, held in zip(sources, loop.carried, strict=True):
         value = vector.load_vector(builder, builder.add(source, from_a), mask, element_type)
         totals.append(vector.multiply_add(builder, value, factor, held))
     loop.close(totals)
-    targets = addresses(c, row_c)
+    targets = places(builder, c, row_c, rows)
     with builder.if_else(builder.icmp_signed("!=", adds, I64(0))) as (add, replace):
         with add:
             for target, total in zip(targets, totals, strict=True):

@@ -26,7 +26,7 @@ from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I32, I64, POINTER, VOID, call
+from engine.codelets.language.memory import I64, loaded_i64, places, prefetch_at
 from engine.codelets.language.record import Address, Table
 from engine.codelets.language.switched import switched
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -34,14 +34,6 @@ from engine.machine_code.llvm import ir
 
 PAIRED = 2
 """Rows of outputs whose sums are in registers together."""
-
-
-def _load_i64(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
-    return builder.load(builder.inttoptr(address, POINTER), align=8, typ=I64)
-
-
-def _prefetch(builder: ir.IRBuilder, address: ir.Value) -> None:
-    call(builder, "prefetch.p0", VOID, builder.inttoptr(address, POINTER), I32(0), I32(3), I32(1))
 
 
 def _loaded(builder: ir.IRBuilder, address: ir.Value, number: int) -> ir.Value:
@@ -65,11 +57,11 @@ def convolving(run: ColumnRun) -> Any:
         mask = vector.lane_mask(builder, lanes)
         start = [vector.zeros()] * (rows * columns)
         loop = EmittedLoop(builder, "runs", I64(0), builder.shl(runs, I64(3)), I64(8), start)
-        source = builder.add(a, _load_i64(builder, builder.add(offset_a, loop.at)))
+        source = builder.add(a, loaded_i64(builder, builder.add(offset_a, loop.at)))
         table = builder.add(offset_b, builder.mul(loop.at, I64(run.columns)))
         factors = []
         for tap in range(run.columns):
-            address = builder.add(b, _load_i64(builder, builder.add(table, I64(8 * tap))))
+            address = builder.add(b, loaded_i64(builder, builder.add(table, I64(8 * tap))))
             factors.append(vector.load_vector(builder, address, mask))
         sums = list(loop.carried)
         for y in range(rows):
@@ -125,7 +117,7 @@ def correlating(run: ColumnRun) -> Any:
     def write(builder: ir.IRBuilder, runs: int, arguments: tuple[ir.Value, ...]) -> None:
         a, offset_a, row_a, g, row_g, pitch_g, ahead, rows, columns, c, row_c, adds, lanes = arguments
         mask = vector.lane_mask(builder, lanes)
-        begins = [_load_i64(builder, builder.add(offset_a, I64(8 * each))) for each in range(runs)]
+        begins = [loaded_i64(builder, builder.add(offset_a, I64(8 * each))) for each in range(runs)]
         kept = max(0, run.columns - run.step)
         outer = EmittedLoop(builder, "rows", I64(0), rows, I64(1), [a, g, *[vector.zeros()] * (runs * run.columns)])
         at_a, at_g, *sums = outer.carried
@@ -133,7 +125,7 @@ def correlating(run: ColumnRun) -> Any:
         inside = EmittedLoop(builder, "columns", I64(0), columns, I64(1), [at_a, at_g, *known, *sums])
         source, gradient, *held = inside.carried
         known, sums = held[: runs * kept], held[runs * kept :]
-        _prefetch(builder, builder.add(gradient, ahead))
+        prefetch_at(builder, builder.add(gradient, ahead))
         factor = vector.load_vector(builder, gradient, mask)
         following = []
         for number, begin in enumerate(begins):
@@ -154,7 +146,7 @@ def _store_sums(
     builder: ir.IRBuilder, sums: list[ir.Value], c: ir.Value, row_c: ir.Value, adds: ir.Value, mask: ir.Value
 ) -> None:
     """Stores sums at the offsets of a table, or adds them to the elements there."""
-    targets = [builder.add(c, _load_i64(builder, builder.add(row_c, I64(8 * t)))) for t in range(len(sums))]
+    targets = places(builder, c, row_c, len(sums))
     with builder.if_else(builder.icmp_signed("!=", adds, I64(0))) as (add, replace):
         with add:
             for target, total in zip(targets, sums, strict=True):

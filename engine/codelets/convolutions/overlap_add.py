@@ -24,7 +24,7 @@ from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I64, POINTER, load_i64
+from engine.codelets.language.memory import I64, load_i64, loaded_i64
 from engine.codelets.language.record import Address, Table, block
 from engine.codelets.language.scratch import ScratchLayout
 from engine.codelets.products import contract_f32
@@ -81,7 +81,7 @@ def _adding(store: str) -> Any:
         mask = vector.lane_mask(builder, columns)
         end = builder.add(offsets, builder.mul(count, I64(8)))
         loop = EmittedLoop(builder, "add", offsets, end, I64(8), [vector.zeros()], may_be_empty=True)
-        offset = builder.load(builder.inttoptr(loop.at, POINTER), align=8, typ=I64)
+        offset = loaded_i64(builder, loop.at)
         loop.close([builder.fadd(loop.carried[0], vector.load_vector(builder, builder.add(base, offset), mask))])
         vector.store_vector(builder, loop.carried[0], target, mask, store)
 

@@ -24,7 +24,7 @@ from engine.codelets.language.build import Codelet, Inner, inner
 from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I64, POINTER, load_i64, store_f32, store_i64
+from engine.codelets.language.memory import I64, load_i64, loaded_i64, store_f32, store_i64
 from engine.codelets.language.record import Address, Record, block
 from engine.codelets.language.scratch import ScratchSpace, after, space_of
 from engine.codelets.language.switched import outlined
@@ -143,7 +143,7 @@ def _write(rows: Matrix, columns: Matrix, masked: bool, builder: ir.IRBuilder, *
 
 
 def _address(builder: ir.IRBuilder, table: ir.Value, number: int) -> ir.Value:
-    return builder.load(builder.inttoptr(builder.add(table, I64(8 * number)), POINTER), align=8, typ=I64)
+    return loaded_i64(builder, builder.add(table, I64(8 * number)))
 
 
 @inner

@@ -9,7 +9,7 @@ from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import inner
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I32, I64, POINTER, VOID, call
+from engine.codelets.language.memory import I32, I64, prefetch_at
 from engine.codelets.language.record import Address, Record, Table
 from engine.codelets.language.switched import switched
 from engine.machine_code.llvm import ir
@@ -128,7 +128,7 @@ def spreading(group: FeatureGroup) -> Any:
         source, target = loop.carried
         values = [vector.zeros()]
         if case:
-            _prefetch(builder, builder.add(source, ahead))
+            prefetch_at(builder, builder.add(source, ahead))
             found = [
                 vector.load_vector(builder, builder.add(source, I64(VECTOR * number)), mask)
                 for number, mask in enumerate(masks)
@@ -164,10 +164,6 @@ def spread(builder: ir.IRBuilder, vectors: list[ir.Value], group: FeatureGroup, 
 
 def _shuffled(builder: ir.IRBuilder, one: ir.Value, other: ir.Value, lanes: list[int]) -> ir.Value:
     return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(I32, LANES), lanes))
-
-
-def _prefetch(builder: ir.IRBuilder, address: ir.Value) -> None:
-    call(builder, "prefetch.p0", VOID, builder.inttoptr(address, POINTER), I32(0), I32(3), I32(1))
 
 
 def copying() -> Any:

@@ -15,7 +15,7 @@ from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I32, I64, POINTER, VOID, call
+from engine.codelets.language.memory import I64, loaded_i64, prefetch_at
 from engine.codelets.language.switched import outlined
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
@@ -153,8 +153,7 @@ def _read_run(
     starts, block = held[: transform.size], held[transform.size :]
     for _ in range(transform.tile):
         for start in starts[kept:] if results[0] == 0 else ():
-            later = builder.inttoptr(builder.add(start, ahead), POINTER)
-            call(builder, "prefetch.p0", VOID, later, I32(0), I32(3), I32(1))
+            prefetch_at(builder, builder.add(start, ahead))
         block = [*block, *along(builder, _column(builder, starts, at, columns, mask, element_type))]
         starts = [builder.add(start, stride) for start, stride in zip(starts, strides, strict=True)]
         at = builder.add(at, I64(1))
@@ -190,8 +189,7 @@ def _writing(
     lines = EmittedLoop(builder, "lines", *span, I64(LINE * 4 // vector.BYTES[element_type]))
     written = builder.add(ahead, offset_in(builder, lines.at, element_type))
     for target in targets:
-        later = builder.inttoptr(builder.add(target, written), POINTER)
-        call(builder, "prefetch.p0", VOID, later, I32(1), I32(3), I32(1))
+        prefetch_at(builder, builder.add(target, written), writes=True)
     lines.close()
     vectors = EmittedLoop(builder, "vectors", *span, I64(4 * LANES))
     block = []
@@ -209,10 +207,7 @@ def _writing(
 
 def _rows(builder: ir.IRBuilder, table: ir.Value, column: ir.Value, count: int) -> Rows:
     """The rows of a table, from a column on."""
-    words = [
-        builder.load(builder.inttoptr(builder.add(table, I64(8 * i)), POINTER), align=8, typ=I64)
-        for i in range(ROW_WORDS * count)
-    ]
+    words = [loaded_i64(builder, builder.add(table, I64(8 * i))) for i in range(ROW_WORDS * count)]
     pairs = zip(words[::ROW_WORDS], words[1::ROW_WORDS], strict=True)
     return [(builder.add(address, builder.mul(column, stride)), stride) for address, stride in pairs]
 

@@ -18,7 +18,7 @@ from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import F32, I64, POINTER
+from engine.codelets.language.memory import F32, I64, places
 from engine.codelets.language.switched import outlined
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, registers
@@ -174,8 +174,8 @@ def _write(transform: BlockTransform, masked: bool, store: str, builder: ir.IRBu
     """Writes the function of a transform."""
     source, source_offsets, target, target_offsets, count = arguments
     mask = vector.lane_mask(builder, count) if masked else None
-    sources = _addresses(builder, source, source_offsets, transform.size**2)
-    targets = _addresses(builder, target, target_offsets, transform.results**2)
+    sources = places(builder, source, source_offsets, transform.size**2)
+    targets = places(builder, target, target_offsets, transform.results**2)
     end = I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES))
     loop = EmittedLoop(builder, "vectors", I64(0), end, I64(4 * LANES))
     block = [vector.load_vector(builder, builder.add(each, loop.at), mask) for each in sources]
@@ -189,11 +189,6 @@ def _write(transform: BlockTransform, masked: bool, store: str, builder: ir.IRBu
 def offset_in(builder: ir.IRBuilder, offset: ir.Value, element_type: str) -> ir.Value:
     """The offset in an array of this type, from the offset of the same element among float32 numbers."""
     return offset if vector.BYTES[element_type] == 4 else builder.lshr(offset, I64(1))
-
-
-def _addresses(builder: ir.IRBuilder, base: ir.Value, offsets: ir.Value, count: int) -> list[ir.Value]:
-    entries = [builder.inttoptr(builder.add(offsets, I64(8 * i)), POINTER) for i in range(count)]
-    return [builder.add(base, builder.load(each, align=8, typ=I64)) for each in entries]
 
 
 def both_ways(builder: ir.IRBuilder, transform: BlockTransform, block: Vectors) -> list[ir.Value]:

@@ -28,6 +28,21 @@ def call(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Value
     return builder.call(known or ir.Function(builder.module, signature, f"llvm.{name}"), arguments)
 
 
+def loaded_i64(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    """The int64 at an address."""
+    return builder.load(builder.inttoptr(address, POINTER), align=8, typ=I64)
+
+
+def places(builder: ir.IRBuilder, base: ir.Value, table: ir.Value, count: int) -> list[ir.Value]:
+    """base + table[i], i < count, of a table of int64."""
+    return [builder.add(base, loaded_i64(builder, builder.add(table, I64(8 * i)))) for i in range(count)]
+
+
+def prefetch_at(builder: ir.IRBuilder, address: ir.Value, locality: int = 3, writes: bool = False) -> None:
+    """Prefetches a cache line, by LLVM's degree of locality: 3 for the first-level cache, 2 for the second."""
+    call(builder, "prefetch.p0", VOID, builder.inttoptr(address, POINTER), I32(int(writes)), I32(locality), I32(1))
+
+
 def _load(name: str, kind: ir.Type, size: int) -> Any:
     def load(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
         return builder.load(builder.inttoptr(address, POINTER), align=size, typ=kind)
@@ -64,13 +79,10 @@ def pointer(typing_context: Any, address: Any, name: Any) -> tuple[Any, Emitter]
 
 
 def _prefetching(locality: int) -> Any:
-    """The intrinsic with LLVM's degree of locality: 3 for the first-level cache, 2 for the second."""
-
     @intrinsic
     def prefetch_line(builder: ir.IRBuilder, address: ir.Value) -> None:
         """Prefetches a cache line; any address may be given."""
-        pointer = builder.inttoptr(address, POINTER)
-        call(builder, "prefetch.p0", VOID, pointer, I32(0), I32(locality), I32(1))
+        prefetch_at(builder, address, locality)
 
     return prefetch_line
 

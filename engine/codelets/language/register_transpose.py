@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.codelets.language import vector
 from engine.codelets.language.intrinsic import intrinsic
-from engine.codelets.language.memory import F32, I32, I64, POINTER
+from engine.codelets.language.memory import F32, I32, I64, POINTER, loaded_i64, places
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
@@ -46,15 +46,9 @@ def lanes_transposed(element_type: str) -> Any:
     return transpose_lanes
 
 
-def _addresses(builder: ir.IRBuilder, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
-    """Addresses of the rows of a whole block."""
-    entries = [builder.inttoptr(builder.add(offsets, I64(8 * i)), POINTER) for i in range(LANES)]
-    return [builder.add(source, builder.load(entry, align=8, typ=I64)) for entry in entries]
-
-
 def _read_columns(builder: ir.IRBuilder, element_type: str, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
     """Reads a whole block transposed; float32 vectors are loaded from every QUARTER-th row, without a shuffle."""
-    addresses = _addresses(builder, source, offsets)
+    addresses = places(builder, source, offsets, LANES)
     if element_type != "f32":
         return _shuffle(builder, [vector.load_vector(builder, each, None, element_type) for each in addresses])
     columns = []
@@ -94,8 +88,7 @@ def _read_rows(
         present = builder.icmp_signed(">", rows, I64(i))
         index = builder.select(present, I64(8 * i), I64(0))
         row_mask = builder.select(present, mask, nothing)
-        entry = builder.inttoptr(builder.add(offsets, index), POINTER)
-        address = builder.add(source, builder.load(entry, align=8, typ=I64))
+        address = builder.add(source, loaded_i64(builder, builder.add(offsets, index)))
         read.append(vector.load_vector(builder, address, row_mask, element_type))
     return read
 

@@ -21,7 +21,7 @@ from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.element import BYTES, load_element, store_element
 from engine.codelets.language.intrinsic import Float32, intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I32, I64, POINTER, call, load_f32, load_i64, store_i64
+from engine.codelets.language.memory import I32, I64, POINTER, call, load_f32, load_i64, loaded_i64, store_i64
 from engine.codelets.language.record import Address, Part, Record
 from engine.codelets.pooling.pool_axis import WindowAxis
 from engine.codelets.pooling.pool_kernels import keeps
@@ -107,10 +107,6 @@ def _window_of_some(
             window(mask, _expand(builder, source, mask))
 
 
-def _offset(builder: ir.IRBuilder, entry: ir.Value) -> ir.Value:
-    return builder.load(builder.inttoptr(entry, POINTER), align=8, typ=I64)
-
-
 def _numbers(number: int) -> ir.Constant:
     return ir.Constant(vector.vector_type(I32), [number] * LANES)
 
@@ -125,11 +121,11 @@ def _choose(
     stored: str,
 ) -> ir.Value:
     """Selects a position in each lane, and returns its number."""
-    first = vector.load_vector(builder, builder.add(operand, _offset(builder, offsets)), mask, stored)
+    first = vector.load_vector(builder, builder.add(operand, loaded_i64(builder, offsets)), mask, stored)
     second, begin = builder.add(offsets, I64(16)), [_numbers(1), first, _numbers(0)]
     loop = EmittedLoop(builder, "choose", second, end, I64(16), begin, may_be_empty=True)
     number, best, chosen = loop.carried
-    candidate = vector.load_vector(builder, builder.add(operand, _offset(builder, loop.at)), mask, stored)
+    candidate = vector.load_vector(builder, builder.add(operand, loaded_i64(builder, loop.at)), mask, stored)
     keep = keeps(builder, direction, best, candidate)
     best, chosen = builder.select(keep, best, candidate), builder.select(keep, chosen, number)
     loop.close([builder.add(number, _numbers(1)), best, chosen])
@@ -157,7 +153,7 @@ def _spread(
     loop = EmittedLoop(builder, "spread", offsets, end, I64(16), [_numbers(0)])
     (number,) = loop.carried
     written = builder.select(builder.icmp_signed("==", chosen, number), value, initial)
-    vector.store_vector(builder, written, builder.add(target, _offset(builder, loop.at)), mask, stored)
+    vector.store_vector(builder, written, builder.add(target, loaded_i64(builder, loop.at)), mask, stored)
     loop.close([builder.add(number, _numbers(1))])
 
 

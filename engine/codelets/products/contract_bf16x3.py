@@ -12,7 +12,7 @@ from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I64, load_i64, store_i64
+from engine.codelets.language.memory import I64, load_i64, loaded_i64, store_i64
 from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
 from engine.codelets.products.contract import Block, Operands, Parts, blocked, even_cut, nothing_ahead, over_units
 from engine.codelets.products.contract_f32 import offsets_of_a
@@ -86,8 +86,7 @@ def add_or_write(
     masks = [vector.lane_mask(builder, builder.sub(columns, I64(first))) for first in (0, BLOCK)]
     loop = EmittedLoop(builder, "rows", I64(0), rows, I64(1), may_be_empty=True)
     row = loop.at
-    entry_c = builder.inttoptr(builder.add(row_c, builder.shl(row, I64(3))), vector.POINTER)
-    to = builder.add(c, builder.load(entry_c, align=8, typ=I64))
+    to = builder.add(c, loaded_i64(builder, builder.add(row_c, builder.shl(row, I64(3)))))
     source = builder.add(sums, builder.mul(row, I64(SUM_PITCH)))
     for first, mask in zip((0, BLOCK), masks, strict=True):
         value = vector.load_vector(builder, builder.add(source, I64(4 * first)))

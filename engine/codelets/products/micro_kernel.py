@@ -10,15 +10,13 @@ from typing import Any
 from engine.codelets.language import vector
 from engine.codelets.language.build import Library
 from engine.codelets.language.intrinsic import intrinsic
-from engine.codelets.language.memory import F32, I32, I64, POINTER, VOID, call
+from engine.codelets.language.memory import F32, I64, POINTER, VOID, loaded_i64, places, prefetch_at
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, masks_are_cheap, registers
 
 # a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks, and addresses to prefetch
 ARGUMENTS = 15
 LAST_COLUMNS = 9  # its position
-TO_WRITE, DATA = I32(1), I32(1)  # LLVM's arguments of a prefetch, and its degrees of locality
-TO_FIRST_LEVEL, TO_SECOND_LEVEL = I32(3), I32(2)
 LINE = 64  # bytes of a cache line
 AS_HALF = 2  # for `accumulate`, in place of 0 or 1: C is overwritten by 16-bit floats
 WHOLE = 32  # added to the number of a kernel whose last vector is whole; more than any kernel's rows
@@ -172,16 +170,16 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str
     builder.branch(loop)
     builder.position_at_end(loop)
     phis = row_a_now, row_c_now, left, ahead, left_ahead = [builder.phi(I64) for _ in range(5)]
-    a_rows = _table(builder, a, row_a_now, rows)
+    a_rows = places(builder, a, row_a_now, rows)
     lines = None
     if right != "f32":
         lines = prefetched[:3]
     elif vectors == panel_vectors() and not masked:  # with a mask as well, LLVM would spill sums
         wanted = builder.icmp_signed(">", left_ahead, I64(0))
         lines = builder.select(wanted, ahead, I64(0)), prefetched[1], prefetched[2]
-    _prefetch_for_writing(builder, _table(builder, c, row_c_now, rows), 4 * lanes() * vectors)
+    _prefetch_for_writing(builder, places(builder, c, row_c_now, rows), 4 * lanes() * vectors)
     totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks, (pairs, right), lines)
-    c_rows = _table(builder, c, row_c_now, rows)
+    c_rows = places(builder, c, row_c_now, rows)
     if store == "f32":
         _add_or_write(builder, c_rows, totals, accumulate, masks)
     else:
@@ -200,20 +198,10 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str
     builder.ret_void()
 
 
-def _load_i64(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
-    return builder.load(builder.inttoptr(address, POINTER), align=8, typ=I64)
-
-
-def _table(builder: ir.IRBuilder, base: ir.Value, table: ir.Value, rows: int) -> list[ir.Value]:
-    """base + table[i] for i < rows."""
-    return [builder.add(base, _load_i64(builder, builder.add(table, I64(8 * i)))) for i in range(rows)]
-
-
 def _prefetch_for_writing(builder: ir.IRBuilder, rows: list[ir.Value], size: int) -> None:
     """Prefetches the first `size` bytes of each row of C, which the sums along k leave time to fetch."""
     for row, offset in itertools.product(rows, range(0, size, LINE)):
-        pointer = builder.inttoptr(builder.add(row, I64(offset)), POINTER)
-        call(builder, "prefetch.p0", VOID, pointer, TO_WRITE, TO_FIRST_LEVEL, DATA)
+        prefetch_at(builder, builder.add(row, I64(offset)), writes=True)
 
 
 def k_unroll(vectors: int) -> int:
@@ -304,8 +292,7 @@ def _prefetched(builder: ir.IRBuilder, line: ir.Value, lines: tuple[ir.Value, ..
     with builder.if_then(builder.icmp_signed("!=", line, I64(0)), likely=False):
         for _ in range(count):
             for each in (following, builder.add(following, second)):
-                pointer = builder.inttoptr(each, POINTER)
-                call(builder, "prefetch.p0", VOID, pointer, I32(0), TO_SECOND_LEVEL, DATA)
+                prefetch_at(builder, each, locality=2)
             following = builder.add(following, pitch)
         end = builder.block
     phi = builder.phi(I64)
@@ -326,7 +313,7 @@ def _one_k(
 ) -> _State:
     """Adds A[row i, k] * B[k, vector j] to sums[i][j]; packs B's vectors if they are not float32."""
     multiply_add = vector.multiply_add_pairs if pairs else vector.multiply_add
-    offset = _load_i64(builder, state.offset)
+    offset = loaded_i64(builder, state.offset)
     b_vectors = []
     for j, mask in enumerate(masks):
         address = builder.add(state.b, I64(vector.BYTES[right] * lanes() * j))
