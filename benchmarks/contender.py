@@ -37,7 +37,9 @@ def main(name: str, way: str, steps: int | None = None) -> None:
     if rival == "jax":
         from engine.machine_code.processor import lanes
 
-        os.environ.setdefault("XLA_FLAGS", f"--xla_cpu_prefer_vector_width={32 * lanes()}")
+        given = os.environ.get("XLA_FLAGS", "")
+        if "prefer_vector_width" not in given:
+            os.environ["XLA_FLAGS"] = f"{given} --xla_cpu_prefer_vector_width={32 * lanes()}".strip()
         from benchmarks.rivals.jax_steps import prepare
     elif rival == "torch":
         from benchmarks.rivals.torch_steps import prepare
