@@ -136,9 +136,8 @@ def _gradient(terms: Terms, number: int) -> Charged | None:
             inner = _function(terms, derivative)
             if inner and inner.opcode in GRADIENTS and gradient not in (derivative, *inner.operands):
                 return Charged(number, inner.opcode, (gradient, *inner.operands))
-    if term.opcode in ("add", "subtract", "multiply"):
         return _linear(terms, number)
-    return None
+    return _linear(terms, number) if term.opcode in ("add", "subtract") else None
 
 
 def _linear(terms: Terms, root: int) -> Charged | None:

@@ -115,8 +115,10 @@ def ranges_of(compute_set: ComputeSet, workers: int) -> Ranges:
     A worker begins a claimed compute set with this share, parts of which other workers may have run.
     """
     units = compute_set.units
-    if compute_set.one_worker or units == 1:
+    if compute_set.one_worker:
         return [(0, units)] + [(units, units)] * (workers - 1)
+    if units < workers:
+        return [(-(-units * w // workers), -(-units * (w + 1) // workers)) for w in range(workers)]
     # The last unit is often a shorter one, so the last workers have one more where units do not divide.
     return [(units * w // workers, units * (w + 1) // workers) for w in range(workers)]
 

@@ -183,7 +183,7 @@ def test_a_race_inside_a_compute_set() -> None:
     """Each unit takes its neighbour's old number, which the neighbour may have written over by then."""
     x, makes_x = filled()
     iterations = set_of(move, [x, x], [1], SIZE - 1, name="iteration", reads=[Span(x)], writes=[Span(x, EACH)])
-    message = "a read of element [4] of arena 'x' f64[8], which another tile writes at the same time (a race)"
+    message = "a read of element [3] of arena 'x' f64[8], which another tile writes at the same time (a race)"
     with pytest.raises(DebugError, match=re.escape(message)):
         run([makes_x, iterations], [x])
     assert np.array_equal(run([makes_x, iterations], [x], tiles=1)[0], [1, 2, 3, 4, 5, 6, 7, 7])
