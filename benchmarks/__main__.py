@@ -19,16 +19,13 @@ from engine.machine_code.instruction_sets import LEVELS
 
 FAMILY = "applications"
 HELP = f"{', '.join(WORKLOADS)}; {', '.join(APPLICATIONS)}, or all of the latter: {FAMILY} (default: all of the former)"
-INSTRUCTIONS = {"x86-64-v3": "AVX2", "x86-64-v4": "AVX512_CORE"}
-"""The names in oneDNN of the instruction sets that Keras is limited to, by the level of x86-64."""
 
 
-def limit(level: str) -> None:
-    """Let all programs use the instructions of a level of x86-64: ours, XLA's code, and kernels of oneDNN."""
-    os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = LEVELS[level]
-    os.environ["ONEDNN_MAX_CPU_ISA"] = INSTRUCTIONS[level]
-    flag = f"--xla_cpu_max_isa={INSTRUCTIONS[level].split('_')[0]}"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
+def limit_to_avx2() -> None:
+    """Let all programs use AVX2 alone: ours, XLA's code, and the kernels of oneDNN and PyTorch."""
+    os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = LEVELS["x86-64-v3"]
+    os.environ["ONEDNN_MAX_CPU_ISA"], os.environ["ATEN_CPU_CAPABILITY"] = "AVX2", "avx2"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa=AVX2".strip()
 
 
 def main() -> None:
@@ -41,13 +38,11 @@ def main() -> None:
     parser.add_argument(
         "--limit", type=float, default=LIMIT, help="seconds until a way is given up (default %(default)g)"
     )
-    parser.add_argument(
-        "--processor", choices=INSTRUCTIONS, help="a level of x86-64: all programs use its instructions alone"
-    )
+    parser.add_argument("--avx2", action="store_true", help="all programs use AVX2 alone, on a processor with AVX-512")
     parser.add_argument("--keep", action="store_true", help="keep the medians as this processor's, for benchmarks.page")
     options = parser.parse_args()
-    if options.processor:
-        limit(options.processor)
+    if options.avx2:
+        limit_to_avx2()
     known = WORKLOADS | APPLICATIONS
     named = [each for name in options.workloads for each in (APPLICATIONS if name == FAMILY else (name,))]
     if unknown := [name for name in named if name not in known]:
