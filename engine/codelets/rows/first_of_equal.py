@@ -27,7 +27,7 @@ class FirstOfEqual(Record):
 
 def slot_bits(named: int) -> int:
     """The logarithm of the table's slots: at most half of them are used."""
-    return max(1, (2 * named - 1).bit_length())
+    return (2 * named - 1).bit_length()
 
 
 @codelet
