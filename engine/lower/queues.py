@@ -23,8 +23,8 @@ from engine.ir.factorizations import is_factorization
 from engine.ir.interpolation import is_interpolation
 from engine.ir.value_checks import is_value_check
 from engine.lower.context import Context, Value, lowering
+from engine.lower.custom_calls import lower_host_function, lower_value_check, lower_vertex
 from engine.lower.factorizations import lower_factorization
-from engine.lower.host_calls import lower_host_function, lower_value_check, lower_vertex
 from engine.lower.indexing import lower_first_of_equal
 from engine.lower.interpolation import lower_interpolation
 from engine.program.control_words import CONTROL_LINE, Ring

@@ -117,7 +117,7 @@ def ranges_of(compute_set: ComputeSet, workers: int) -> Ranges:
     units = compute_set.units
     if compute_set.one_worker:
         return [(0, units)] + [(units, units)] * (workers - 1)
-    if units < workers:
+    if units < workers:  # no unit is a shorter last one of several
         return [(-(-units * w // workers), -(-units * (w + 1) // workers)) for w in range(workers)]
     # The last unit is often a shorter one, so the last workers have one more where units do not divide.
     return [(units * w // workers, units * (w + 1) // workers) for w in range(workers)]

@@ -1,7 +1,4 @@
-"""Convolutions with few output features, such as a decoder's last layer, with columns of outputs in the lanes.
-
-Work of convolutions with few output features, whose lanes are columns of outputs.
-"""
+"""Convolutions with few output features, such as a decoder's last layer, with columns of outputs in the lanes."""
 
 from __future__ import annotations
 

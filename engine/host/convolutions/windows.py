@@ -1,8 +1,6 @@
 """Depthwise and grouped convolutions, and gradients, that copy windows of an image to scratch with zeros around it.
 
 Their inputs need no padded copies in memory, and a window is read from the nearest cache.
-
-Work of depthwise and grouped convolutions, and of their gradients by the kernel, by windows of images in scratch.
 """
 
 from __future__ import annotations

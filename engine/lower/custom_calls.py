@@ -1,8 +1,7 @@
-"""Lowers calls of functions of the host: one worker calls, and all leave the step after a call that fails.
+"""Lowers custom calls that run a user's code or check values: functions of the host, vertices, checks.
 
-Lowers checks of values: a pass over the operand, and a mark at which all workers leave the step if one fails.
-
-Lowers vertices of the user's own: one compute set, a unit for each slice of rows.
+One worker calls a function of the host. All workers leave the step after a call, or a check, that fails. A vertex is
+one compute set with a unit for each slice of rows.
 """
 
 from __future__ import annotations
@@ -18,6 +17,11 @@ from engine.program.program import Address, Buffer, Partition, Span, VertexCycle
 from engine.program.work.host_call import HostCall
 from engine.program.work.value_check import CheckRecord, ValueCheckWork
 from engine.program.work.vertex_call import VertexCallWork, VertexSlice
+
+GRAIN = 1 << 14
+"""Elements of a unit of a check; one worker checks fewer than this in some microseconds."""
+SMALL = 1 << 14
+"""Elements up to which one worker runs all vertices."""
 
 
 def lower_host_function(context: Context, instruction: Instruction) -> Value:
@@ -37,10 +41,6 @@ def lower_host_function(context: Context, instruction: Instruction) -> Value:
     return token if isinstance(instruction.shape, Shape) else (*results, token)
 
 
-GRAIN = 1 << 14
-"""Elements of a unit; one worker checks fewer than this in some microseconds."""
-
-
 def lower_value_check(context: Context, instruction: Instruction) -> Value:
     """The token, which only keeps the check alive."""
     operand, token = instruction.operands
@@ -55,10 +55,6 @@ def lower_value_check(context: Context, instruction: Instruction) -> Value:
         context.emit_for(instruction, work, units, [span], [], one_worker=units == 1)
         context.mark("leave", 0)
     return context.buffer(token)
-
-
-SMALL = 1 << 14
-"""Elements up to which one worker runs all units."""
 
 
 def lower_vertex(context: Context, instruction: Instruction) -> Value:
