@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
@@ -37,33 +39,27 @@ class ExceptionCheck(Record):
 
 
 @inner
+def _counted(bits: Any, first: int, last: int, exponent: int, mantissa: int) -> tuple[int, int]:
+    """The numbers of NaNs and of infinities among floats, of whose bits `bits` is a pointer to integers."""
+    non_finite = nans = 0
+    for k in range(first, last):
+        non_finite += (bits[k] & exponent) == exponent
+    if non_finite:
+        for k in range(first, last):
+            nans += (bits[k] & exponent) == exponent and (bits[k] & mantissa) != 0
+    return nans, non_finite - nans
+
+
+@inner
 def special(array: int, first: int, last: int) -> tuple[int, int]:
     """The numbers of NaNs and of infinities among elements first <= e < last."""
     address, size = word(array, FloatArray.ADDRESS), word(array, FloatArray.ITEM_BYTES)
     exponent, mantissa = word(array, FloatArray.EXPONENT), word(array, FloatArray.MANTISSA)
-    non_finite = nans = 0
     if size == 4:
-        words = pointer(address, "int32")
-        for k in range(first, last):
-            non_finite += (words[k] & exponent) == exponent
-        if non_finite:
-            for k in range(first, last):
-                nans += (words[k] & exponent) == exponent and (words[k] & mantissa) != 0
-    elif size == 2:
-        half = pointer(address, "int16")
-        for k in range(first, last):
-            non_finite += (half[k] & exponent) == exponent
-        if non_finite:
-            for k in range(first, last):
-                nans += (half[k] & exponent) == exponent and (half[k] & mantissa) != 0
-    else:
-        doubles = pointer(address, "int64")
-        for k in range(first, last):
-            non_finite += (doubles[k] & exponent) == exponent
-        if non_finite:
-            for k in range(first, last):
-                nans += (doubles[k] & exponent) == exponent and (doubles[k] & mantissa) != 0
-    return nans, non_finite - nans
+        return _counted(pointer(address, "int32"), first, last, exponent, mantissa)
+    if size == 2:
+        return _counted(pointer(address, "int16"), first, last, exponent, mantissa)
+    return _counted(pointer(address, "int64"), first, last, exponent, mantissa)
 
 
 @codelet
