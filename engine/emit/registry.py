@@ -7,6 +7,7 @@ from math import frexp, isfinite
 
 from engine.emit.lanes import Lanes, is_complex
 from engine.errors import UnsupportedOperation
+from engine.ir.opcodes import registering
 from engine.machine_code.llvm import ir
 from engine.program.nest import Operation
 
@@ -21,28 +22,7 @@ FLUSHING = frozenset(("add", "subtract", "multiply", "divide", "sqrt", "rsqrt"))
 EMITTERS: dict[str, Emitter] = {}
 COMPLEX_EMITTERS: dict[str, Emitter] = {}
 """The emitters of operations with complex operands or results."""
-
-
-def emitter(*opcodes: str) -> Callable[[Emitter], Emitter]:
-    """Registers a function as the emitter of these opcodes."""
-
-    def register(function: Emitter) -> Emitter:
-        for opcode in opcodes:
-            EMITTERS[opcode] = function
-        return function
-
-    return register
-
-
-def complex_emitter(*opcodes: str) -> Callable[[Emitter], Emitter]:
-    """Registers a function as the emitter of these opcodes where an operand or the result is complex."""
-
-    def register(function: Emitter) -> Emitter:
-        for opcode in opcodes:
-            COMPLEX_EMITTERS[opcode] = function
-        return function
-
-    return register
+emitter, complex_emitter = registering(EMITTERS), registering(COMPLEX_EMITTERS)
 
 
 def emit_operation(lanes: Lanes, operation: Operation, operands: list[ir.Value], is_normal: bool = False) -> ir.Value:

@@ -16,7 +16,7 @@ from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.device_operations import INFEED, is_first_of_equal, is_queue, is_vertex, queue_of
 from engine.ir.factorizations import factorization_shapes, is_factorization
 from engine.ir.interpolation import interpolation_shape, is_interpolation
-from engine.ir.opcodes import CONTROL_FLOW, OPCODES, opcodes_that
+from engine.ir.opcodes import CONTROL_FLOW, opcodes_that, registering
 from engine.ir.shape import INTEGERS
 from engine.ir.shape_rules import array_operands, array_result, require
 from engine.ir.value_checks import CheckKind, ValueCheck, is_value_check
@@ -64,15 +64,8 @@ def _check_applied(instruction: Instruction) -> None:
             raise ResourceLimit(f"Expected at most {expected}. Received: {len(each.instructions)}. Divide the program.")
 
 
-def check_for(*opcodes: str) -> Callable[[Check], Check]:
-    """Registers the check of the opcodes; it runs after the shape rules, and may raise InternalError."""
-
-    def register(function: Check) -> Check:
-        assert OPCODES.keys() >= {*opcodes}, opcodes
-        CHECKS.update(dict.fromkeys(opcodes, function))
-        return function
-
-    return register
+check_for = registering(CHECKS)
+"""Decorator of the check of some opcodes; it runs after the shape rules, and may raise InternalError."""
 
 
 def different(dimensions: Sequence[int], rank: int, name: str) -> None:

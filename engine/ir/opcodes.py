@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -344,3 +344,20 @@ def require_registered(registry: Collection[str], what: str, needed: Collection[
             f"Received: none for {', '.join(missing) or 'no opcode'}; of no row: {', '.join(unknown) or 'none'}. "
             f"Register the {what}, or correct the row's `execution`."
         )
+
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+def registering(table: dict[str, T]) -> Callable[..., Callable[[T], T]]:
+    """A decorator for functions of a table: it enters one under the opcodes that it is given."""
+
+    def under(*opcodes: str) -> Callable[[T], T]:
+        def register(function: T) -> T:
+            assert not table.keys() & {*opcodes}, opcodes
+            table.update(dict.fromkeys(opcodes, function))
+            return function
+
+        return register
+
+    return under

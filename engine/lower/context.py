@@ -11,7 +11,7 @@ from engine.errors import UnsupportedOperation
 from engine.ir import Computation, Instruction, Module, Shape
 from engine.ir.affine import Affine, loop_index, pull
 from engine.ir.attributes import PARTIALS_SCOPE, PARTIALS_TYPES
-from engine.ir.opcodes import AFFINE, SOURCES, TUPLES
+from engine.ir.opcodes import AFFINE, SOURCES, TUPLES, registering
 from engine.ir.trip_counts import TripCounts
 from engine.program.building.builder import ProgramBuilder
 from engine.program.building.views import View, through, whole
@@ -73,17 +73,8 @@ class LoweredBody:
     partitions: dict[Buffer, Partition]
 
 
-def lowering(*opcodes: str) -> Callable[[Lowering], Lowering]:
-    """Registers a function that lowers an instruction to compute sets and returns its result's buffers."""
-
-    def register(function: Lowering) -> Lowering:
-        for opcode in opcodes:
-            LOWERINGS[opcode] = function
-        return function
-
-    return register
-
-
+lowering = registering(LOWERINGS)
+"""Decorator of a function that lowers an instruction to compute sets and returns its result's buffers."""
 _FACTOR = (
     "tf.linalg.qr, solve and inv come to this where matrices are complex, or of a shape that a called tf.function does "
     "not know. Give it one by tf.ensure_shape, compute with real matrices, use tf.linalg.cholesky "

@@ -14,6 +14,7 @@ import numpy as np
 
 from engine.errors import UnsupportedOperation
 from engine.ir import AnyShape, Computation, Instruction, Module, Shape
+from engine.ir.opcodes import registering
 from engine.passes.inline_calls import inline_calls
 from engine.passes.rewriting import Callees, Names, changed, make, with_computations
 
@@ -114,16 +115,7 @@ class Resolver:
 Rule = Callable[[Resolver, Instruction], tuple[Instruction, Sizes]]
 """Returns the replacement of an instruction, itself or one built by `make`, and its sizes."""
 RULES: dict[str, Rule] = {}
-
-
-def on(*opcodes: str) -> Callable[[Rule], Rule]:
-    """A decorator that makes a function the rule of some opcodes."""
-
-    def add(rule: Rule) -> Rule:
-        RULES.update(dict.fromkeys(opcodes, rule))
-        return rule
-
-    return add
+on = registering(RULES)
 
 
 def refused(instruction: Instruction, dimension: int) -> UnsupportedOperation:

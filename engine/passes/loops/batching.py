@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.ir import DotDimensionNumbers, Instruction, PaddingDimension, SliceDimension
 from engine.ir.builder import binary_computation
-from engine.ir.opcodes import AFFINE
+from engine.ir.opcodes import AFFINE, registering
 from engine.ir.properties import is_elementwise
 from engine.passes import construct
 from engine.passes.rewriting import changed, make
@@ -18,16 +18,8 @@ Operand = tuple[Instruction, bool]
 """A value outside the loop, and whether it has a leading dimension of iterations."""
 Rule = Callable[[Instruction, list[Operand], int], Instruction]
 RULES: dict[str, Rule] = {}
-
-
-def on(*opcodes: str) -> Callable[[Rule], Rule]:
-    """A decorator for the rule of some opcodes, which is only called if an operand has the dimension of iterations."""
-
-    def add(rule: Rule) -> Rule:
-        RULES.update(dict.fromkeys(opcodes, rule))
-        return rule
-
-    return add
+on = registering(RULES)
+"""Decorator of the rule of some opcodes, which is only called if an operand has the dimension of iterations."""
 
 
 def can_batch(instruction: Instruction) -> bool:
