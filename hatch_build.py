@@ -55,7 +55,7 @@ class Compilation(BuildHookInterface):
 
 def cores() -> int:
     """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def compile_codelets(root: str, say: Callable[[str], None]) -> None:

@@ -5,7 +5,6 @@ python -m benchmarks.hot_spots WORKLOAD [LINES]
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import time
 from collections import defaultdict
@@ -27,6 +26,7 @@ from engine.codelets.language.memory import (
     set_floating_point_state,
     store_i64,
 )
+from engine.machine_code.abi import c_function
 from engine.runtime import executable as executables
 from engine.runtime.executor import COMPUTING, Column, RowKind, another_iteration, is_followed_now
 
@@ -120,13 +120,10 @@ def microseconds_of(table: np.ndarray, scratch: np.ndarray) -> tuple[np.ndarray,
     The processor's time stamp measures short rows precisely. Other programs interrupt each run of a long row, so its
     processor time counts if that is less.
     """
-    (stamped, calls), (processor, _) = (_microseconds_by(clock, table, scratch) for clock in (0, _clock_gettime()))
+    (stamped, calls), (processor, _) = (
+        _microseconds_by(clock, table, scratch) for clock in (0, c_function("clock_gettime"))
+    )
     return table, np.where(stamped > LONG * calls, np.minimum(stamped, processor), stamped), calls
-
-
-def _clock_gettime() -> int:
-    """The address of the C library's function `clock_gettime`."""
-    return ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
 
 
 def _microseconds_by(clock: int, table: np.ndarray, scratch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -42,9 +42,6 @@ TIMES = 12
 @contextmanager
 def only(cores: int) -> Iterator[None]:
     """Restricts this process, and what it starts meanwhile, to some of its cores."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, set(full_cores()[:cores]))
     try:

@@ -14,7 +14,6 @@ import os
 import platform
 import re
 import shutil
-import sys
 import time
 from functools import cache
 from pathlib import Path
@@ -42,13 +41,9 @@ _private: set[Path] = set()
 
 
 def user_cache() -> Path:
-    """$XDG_CACHE_HOME or the system's folder for caches; not created here."""
+    """$XDG_CACHE_HOME or ~/.cache; not created here."""
     if os.environ.get("XDG_CACHE_HOME"):
         return Path(os.environ["XDG_CACHE_HOME"])
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    if sys.platform == "win32" and "LOCALAPPDATA" in os.environ:
-        return Path(os.environ["LOCALAPPDATA"])
     return Path.home() / ".cache"
 
 

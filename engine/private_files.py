@@ -24,8 +24,6 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 def fault(status: os.stat_result) -> str | None:
     """The fault of a file or folder of this status: another owner, or others may write to it; None if there is none."""
-    if not hasattr(os, "geteuid"):  # Windows protects a user's cache by ACLs, which no mode shows
-        return None
     if status.st_uid not in (os.geteuid(), 0):
         return f"it belongs to the user with number {status.st_uid}"
     if status.st_mode & WRITABLE_BY_OTHERS:
@@ -42,10 +40,8 @@ def fault_of_folder(folder: Path) -> str | None:
 
 
 def machine_memory() -> int:
-    """The machine's memory in bytes; 1 TiB where it is unknown."""
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 1 << 40
+    """The machine's memory in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def most_of_a_file() -> int:
@@ -80,7 +76,7 @@ def read_private(path: Path) -> bytes:
 def _read(path: str | Path, most_bytes: int, check: Callable[[os.stat_result], None]) -> bytes:
     if "\0" in os.fspath(path):
         raise InvalidFile(f"Expected the path of a file. Received: {str(path)!r:.80}, which has a zero byte.")
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         status = os.fstat(handle)
         _check_kind(path, status)

@@ -13,12 +13,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import functools
 import os
 import secrets
 import shutil
 import stat
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -143,8 +143,7 @@ def check_space(folder: Path, size: int) -> None:
     fault_point("create", part)
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(handle, 0, size)
+        os.posix_fallocate(handle, 0, size)
     except OSError as error:
         if error.errno in NO_SPACE:  # others say that the file system reserves nothing
             raise OSError(error.errno, os.strerror(error.errno), str(folder)) from error
@@ -195,7 +194,7 @@ def _is_abandoned(part: Path) -> bool:
 
 def _write(part: Path, data: bytes, mode: int) -> None:
     fault_point("create", part)
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(handle, "wb") as file:
         fault_point("write", part)
         file.write(data)
@@ -214,7 +213,7 @@ def _sync_all(written: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    if sys.platform == "win32" or stat.S_ISLNK(path.lstat().st_mode):  # Windows opens no folders
+    if stat.S_ISLNK(path.lstat().st_mode):
         return
     fault_point("sync", path)
     handle = os.open(path, os.O_RDONLY)
@@ -266,12 +265,7 @@ def _rename_all(written: list[tuple[Path, Path]], places: list[Path]) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keeps other writers of this module from replacing several files in a folder, where the system has such locks."""
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
+    """Keeps other writers of this module from replacing several files in a folder."""
     handle, end = os.open(folder, os.O_RDONLY), time.monotonic() + LOCK_SECONDS
     try:
         while time.monotonic() < end:
@@ -322,6 +316,4 @@ def _exchange(written: Path, path: Path) -> None:
 
 @functools.cache
 def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
-    if sys.platform != "linux":
-        return None
     return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from enum import IntEnum
+from functools import cache
 
 ARGUMENTS = 4
 """A codelet is `void(int64 parameters, int64 lo, int64 hi, int64 scratch)`: it computes units lo <= unit < hi."""
 CODELET_TYPE = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * ARGUMENTS)
+
+
+@cache
+def c_function(name: str) -> int:
+    """The address of a function of the C library."""
+    return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0
 
 
 class Scratch(IntEnum):

@@ -17,10 +17,8 @@ EFFICIENCY = 0.5
 
 
 def allowed_cores() -> tuple[int, ...]:
-    """Numbers of the logical cores that this process may run on; 0, 1, ... where the system has no affinities."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
+    """Numbers of the logical cores that this process may run on."""
+    return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def full_cores() -> tuple[int, ...]:

@@ -7,7 +7,6 @@ this kind of processor and for blocks of this cache; what it lacks is compiled w
 from __future__ import annotations
 
 import io
-import sys
 import zlib
 from functools import cache
 from pathlib import Path
@@ -43,7 +42,7 @@ def find(path: Path) -> bytes | None:
 def _archive() -> ZipFile | None:
     """The archive for this processor, in memory; None if the installation has none."""
     level = level_of_processor()
-    if level is None or not sys.platform.startswith("linux"):
+    if level is None:
         return None
     try:
         return ZipFile(io.BytesIO((FOLDER / file_name(level)).read_bytes()))

@@ -50,7 +50,7 @@ def new_target_machine(level: int) -> Any:
 @cache
 def _target() -> Any:
     """LLVM's target: this machine's, or Linux on another family of processors, whose code is not run here."""
-    if platform.machine().lower() == MACHINE:
+    if platform.machine() == MACHINE:
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
         return binding.Target.from_default_triple()

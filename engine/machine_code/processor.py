@@ -5,27 +5,21 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import sys
 from functools import cache
 
 from engine.errors import ConfigurationError
 from engine.machine_code import given_objects
 
-X86_NAMES, ARM_NAMES = ("x86_64", "amd64"), ("aarch64", "arm64")  # of Linux, and of other systems
-
 
 def _machine() -> str:
     """The family of processors, which Numba's environment variables may choose to be another than this machine's."""
-    own = platform.machine().lower()
     if "+neon" in os.environ.get("NUMBA_CPU_FEATURES", "").split(","):
-        return own if own in ARM_NAMES else "aarch64"
-    is_x86 = os.environ.get("NUMBA_CPU_NAME", "").startswith("x86-64")
-    return "x86_64" if is_x86 and own not in X86_NAMES else own
+        return "aarch64"
+    return "x86_64" if os.environ.get("NUMBA_CPU_NAME", "").startswith("x86-64") else platform.machine()
 
 
 MACHINE = _machine()
-X86 = MACHINE in X86_NAMES
-ARM = MACHINE in ARM_NAMES
+X86, ARM = MACHINE == "x86_64", MACHINE == "aarch64"
 ARCH_PRCTL, REQUEST_PERMISSION, MATRIX_DATA = 158, 0x1023, 18
 
 
@@ -109,9 +103,7 @@ def may_use_matrix_registers() -> bool:
 @cache
 def has_matrix_registers() -> bool:
     """Whether codelets of this process may use matrix registers: the processor has and the system grants them."""
-    if not sys.platform.startswith("linux") or not X86:
-        return False
-    if not {"amx-tile", "amx-bf16", "avx512f", "avx512bw"} <= target()[1]:
+    if not X86 or not {"amx-tile", "amx-bf16", "avx512f", "avx512bw"} <= target()[1]:
         return False
     return ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST_PERMISSION, MATRIX_DATA) == 0
 

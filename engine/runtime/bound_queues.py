@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 from collections.abc import Mapping
-from functools import cache
 
 import numpy as np
 
 from engine.errors import ConfigurationError
 from engine.ir.device_operations import QueueSignature
+from engine.machine_code.abi import c_function
 from engine.program.control_words import CallBlock
 from engine.program.program import Buffer, ProgramQueue
 from engine.runtime.executor import State
 from engine.runtime.rings import AnyRing, InfeedRing
 from engine.runtime.workers import pauses_before_sleep
-
-
-@cache
-def _nap_address() -> int:
-    """The address of a C function `f(unsigned microseconds)` that sleeps, or at least lets another thread run."""
-    function = ctypes.CDLL("kernel32").SwitchToThread if os.name == "nt" else ctypes.CDLL(None).usleep
-    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
 def check_rings(queues: Mapping[str, QueueSignature], rings: Mapping[str, AnyRing]) -> None:
@@ -48,7 +39,7 @@ def words_of_call(state: np.ndarray) -> np.ndarray:
     offsets = {CallBlock.STOP: State.STOP, CallBlock.LEAVE_AT: State.LEAVE_AT, CallBlock.PASSED: State.ARRIVALS}
     for word, offset in (offsets | {CallBlock.ABORT: State.ABORT}).items():
         words[word] = state.ctypes.data + 8 * offset
-    words[CallBlock.PAUSES], words[CallBlock.NAP] = pauses_before_sleep(), _nap_address()
+    words[CallBlock.PAUSES], words[CallBlock.NAP] = pauses_before_sleep(), c_function("usleep")
     return words
 
 

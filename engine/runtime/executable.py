@@ -29,7 +29,7 @@ from engine.runtime.executor import State, new_scratch, new_state
 from engine.runtime.feed_sets import encoded_feeds, infeed_set, outfeed_set
 from engine.runtime.feeds import RowFeed
 from engine.runtime.host_calls import HostCalls
-from engine.runtime.native_threads import codelets_of_calls, has_native_threads
+from engine.runtime.native_threads import codelets_of_calls
 from engine.runtime.observer import Observer, RunningCall
 from engine.runtime.quiet import quiet_openblas
 from engine.runtime.rings import AnyRing
@@ -92,7 +92,7 @@ class Executable:
         is_special = self._host_calls.are_any or self._row_flags.are_any or program.exceptions is not None
         self._may_be_brief = not self._may_take_long and not is_special
         self._brief: dict[int, BriefCall | SharedCall] = {}
-        shared = not self._is_fine_grained and self._may_be_brief and has_native_threads()
+        shared = not self._is_fine_grained and self._may_be_brief
         self._is_prepared = False
         self._is_small = self._work_estimate < (WAKING if shared else 1.0) * inline_work()
 
@@ -299,7 +299,7 @@ class Executable:
 
     def _workers_of_brief_call(self) -> int:
         """Number of workers of a brief call; 0 for calls that are measured, are long, or start their own threads."""
-        if self._is_fine_grained or not has_native_threads() or self.choice.step_seconds > MOST_SECONDS:
+        if self._is_fine_grained or self.choice.step_seconds > MOST_SECONDS:
             return 0
         most = worker_count()
         if is_worker_count_given():

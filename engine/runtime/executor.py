@@ -16,16 +16,15 @@ The first 64 bytes of a worker's scratch area belong to the executor (see Scratc
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from enum import IntEnum
+from time import CLOCK_MONOTONIC
 
 import numpy as np
 
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.memory import (
-    call0,
     call4,
     floating_point_state,
     flush_to_zero,
@@ -42,7 +41,6 @@ from engine.program.control_words import CONTROL_LINE, COUNTERS
 from engine.runtime.buffers import aligned_zeros
 
 assert Scratch.ITERATION + COUNTERS <= Scratch.BYTES // 8
-CLOCK_MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)
 LINE_BYTES = 8 * CONTROL_LINE
 RELEASED = 2
 """Word of a worker's line: the number of barriers that its group has passed."""
@@ -192,7 +190,7 @@ def _wait_for_space(state: int, worker: int, workers: int, step: int) -> bool:
     while step - load_acquire(state + 8 * State.TAKEN) >= held and load_acquire(state + 8 * State.STOP) == 0:
         if load_acquire(state + 8 * State.ABORT) != 0:
             return False
-        call0(word(state, State.WAITING + WaitingBlock.YIELD))
+        call_with_five(word(state, State.WAITING + WaitingBlock.YIELD), 0, 0, 0, 0, 0)
     return True
 
 

@@ -1,10 +1,17 @@
-"""Workers as threads unknown to Python, where the system has a futex: Linux."""
+"""Workers as threads unknown to Python: a thread pool for each call, whose caller stays interruptible.
+
+No thread of a pool outlives its call, so there is nothing to shut down at exit and nothing to restart after a fork. The
+kernel schedules new threads better than parked ones; none is ever pinned.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import time
+from collections.abc import Callable
 from functools import cache
+from typing import Protocol
 
 import numpy as np
 
@@ -18,19 +25,23 @@ from engine.codelets.threads.thread_pool import (
     run_member,
     start_threads,
 )
-from engine.codelets.threads.waiting import futex
 from engine.errors import InternalError
+from engine.machine_code.abi import c_function
 from engine.runtime.buffers import aligned_zeros
 from engine.runtime.executor import State, executor
-from engine.runtime.threads import Watch, cores_to_spread
+from engine.runtime.threads import cores_to_spread
+from engine.runtime.time_limit import TimeLimit
 
+POLL_SECONDS = 0.1
+PATIENCE_SECONDS = 0.4
+"""Seconds for which an interrupted caller waits for the end of a step before it asks the workers to leave it."""
 FUNCTIONS = {
+    ThreadPool.SYSCALL: "syscall",
     ThreadPool.CREATE: "pthread_create",
     ThreadPool.JOIN: "pthread_join",
     ThreadPool.TRY_JOIN: "pthread_tryjoin_np",
     ThreadPool.SET_AFFINITY: "pthread_setaffinity_np",
     ThreadPool.GET_CORE: "sched_getcpu",
-    ThreadPool.GET_THREAD: "gettid",
     ThreadPool.GET_USAGE: "getrusage",
     ThreadPool.CONTROL: "prctl",
     ThreadPool.OPEN: "open",
@@ -45,30 +56,19 @@ _NAME = slice(int(Member.NAME), int(Member.TEXT))
 
 def codelets_of_calls() -> list[Codelet]:
     """Codelets that calls run beside the program's own, to be compiled before the first call."""
-    return [executor, run_member, start_threads, await_threads, join_threads] if futex()[0] else [executor]
+    return [executor, run_member, start_threads, await_threads, join_threads]
 
 
 @cache
-def common_words() -> np.ndarray | None:
-    """Words that all thread pool blocks have in common; None where threads cannot be started this way."""
+def common_words() -> np.ndarray:
+    """Words that all thread pool blocks have in common."""
     block = np.zeros(ThreadPool.WORDS, np.int64)
-    block[ThreadPool.SYSCALL], block[ThreadPool.FUTEX] = futex()
-    if not block[ThreadPool.SYSCALL]:
-        return None
-    library = ctypes.CDLL(None)
     for word, name in FUNCTIONS.items():
-        if not hasattr(library, name):
-            return None
-        block[word] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+        block[word] = c_function(name)
     make(codelets_of_calls())  # here, where Ctrl-C still works
     block[ThreadPool.EXECUTOR], block[ThreadPool.MEMBER] = executor.address, run_member.address
     block[ThreadPool.ACCOUNTING] = ctypes.addressof(ACCOUNTING)
     return block
-
-
-def has_native_threads() -> bool:
-    """Whether workers can be threads unknown to Python."""
-    return common_words() is not None
 
 
 @cache
@@ -89,15 +89,9 @@ def _names(workers: int, kind: str) -> np.ndarray:
 
 
 def new_block(workers: int, first: int, pauses: int, kind: str = "worker") -> np.ndarray:
-    """A thread pool block without a call, for threads of the present cores, named after their `kind`.
-
-    Raises InternalError where threads cannot be started this way.
-    """
-    common = common_words()
-    if common is None:
-        raise InternalError("Expected a system with a futex. Received: one without.")
+    """A thread pool block without a call, for threads of the present cores, named after their `kind`."""
     block = aligned_zeros(8 * (ThreadPool.WORDS + workers * Member.WORDS)).view(np.int64)
-    block[: ThreadPool.WORDS] = common
+    block[: ThreadPool.WORDS] = common_words()
     block[ThreadPool.WORKERS], block[ThreadPool.FIRST], block[ThreadPool.PAUSES] = workers, first, pauses
     spreading = _spreading(tuple(cores_to_spread(workers)))
     if spreading is not None:
@@ -109,6 +103,23 @@ def new_block(workers: int, first: int, pauses: int, kind: str = "worker") -> np
 def members_of(block: np.ndarray) -> np.ndarray:
     """The members of a thread pool block, int64 [workers, words]."""
     return block[ThreadPool.WORDS :].reshape(-1, Member.WORDS)
+
+
+Stop = Callable[[bool], None]
+"""Asks the workers to end: after their step, or (True) as soon as they can."""
+
+
+class Watch(Protocol):
+    """A monitor of the workers of a call."""
+
+    def first_look(self) -> float:
+        """Seconds until the first call of `look`."""
+
+    def look(self, threads: list[int]) -> float:
+        """Inspects the workers, given by kernel thread ids; returns the seconds until the next call."""
+
+    def leaves(self, worker: int, delay: float) -> None:
+        """Records that a worker is done; other threads kept it from running for `delay` seconds."""
 
 
 class NativeThreadPool:
@@ -145,9 +156,6 @@ class NativeThreadPool:
                 self._watch.leaves(worker, 1e-9 * delay)
         return True
 
-    def cancel(self) -> None:
-        """Does nothing: all threads that were started have begun, and no others are started."""
-
     def threads(self) -> list[int]:
         """Kernel thread ids of the threads that have begun."""
         return [thread for thread in self._members[:, Member.THREAD].tolist() if thread]
@@ -159,3 +167,43 @@ class NativeThreadPool:
 
     def _call(self, codelet: Codelet) -> None:
         codelet(self._address, 0, 0, 0)
+
+
+def attend(pool: NativeThreadPool, stop: Stop, watch: Watch | None, limit: TimeLimit | None = None) -> None:
+    """Starts the threads of a pool and returns when all are done.
+
+    An interruption of the caller (Ctrl-C) calls stop(False), later stop(True) if need be, waits for the workers, and
+    is raised again. When the time of `limit` is up stop(True) is called. Raises InternalError when a worker fails.
+    """
+    try:
+        pool.begin()
+        # an interruption that is not a signal to this thread does not end a wait
+        seconds = POLL_SECONDS if watch is None else watch.first_look()
+        while not pool.wait(min(seconds, POLL_SECONDS if limit is None else min(POLL_SECONDS, limit.left()))):
+            if limit is not None and limit.left() == 0:
+                stop(True)
+                limit = None
+            elif watch is not None:
+                seconds = watch.look(pool.threads())
+    except BaseException:
+        _leave(pool, stop)
+        raise
+    failure = pool.failure()
+    if failure is not None:
+        raise InternalError(f"A worker failed: {failure!r}.") from failure
+
+
+def _leave(pool: NativeThreadPool, stop: Stop) -> None:
+    """Waits after an interruption until no worker runs, then returns or raises a later interruption."""
+    patient_until = time.monotonic() + PATIENCE_SECONDS
+    latest: BaseException | None = None
+    while True:
+        try:
+            stop(False)
+            while not pool.wait(POLL_SECONDS):
+                stop(time.monotonic() >= patient_until)
+            break
+        except BaseException as again:  # a second interruption ends the patience
+            latest, patient_until = again, 0.0
+    if latest is not None:
+        raise latest

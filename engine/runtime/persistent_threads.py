@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.codelets.language.build import Codelet, make
 from engine.codelets.threads.thread_pool import ThreadPool, call_persistent, run_persistent, start_threads
-from engine.codelets.threads.waiting import WaitingBlock, futex
+from engine.codelets.threads.waiting import WaitingBlock
 from engine.errors import InternalError
 from engine.runtime.native_threads import new_block
 from engine.runtime.threads import cores_to_spread
@@ -49,7 +49,7 @@ class PersistentThreads:
         block[ThreadPool.ABORT] = block.ctypes.data + 8 * ThreadPool.ABORTED
         waiting = block[ThreadPool.WAITING :]
         waiting[WaitingBlock.PAUSES], waiting[WaitingBlock.SECONDS] = pauses_before_sleep(), SLEEP_SECONDS
-        waiting[WaitingBlock.SYSCALL], waiting[WaitingBlock.FUTEX] = futex()
+        waiting[WaitingBlock.SYSCALL] = block[ThreadPool.SYSCALL]
         self._words, self._address = block.data, int(block.ctypes.data)
         _blocks[self._address] = block  # Ctrl-C may interrupt this constructor, but the threads need their block
         start_threads(self._address, 0, 0, 0)
@@ -138,5 +138,4 @@ def _forget() -> None:
 
 
 atexit.register(end_persistent_threads, EXIT_SECONDS)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=end_persistent_threads, after_in_child=_forget)
+os.register_at_fork(before=end_persistent_threads, after_in_child=_forget)

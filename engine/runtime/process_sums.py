@@ -6,7 +6,6 @@ they do on x86. The protocol is described in `engine.codelets.threads.process_su
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from engine.codelets.threads.process_sum import Header, Rows, SumCall, sum_over_processes
 from engine.codelets.threads.waiting import pauses_per_second
 from engine.host_functions import BoundFunction, PythonCall, PythonFunction, Shapes
+from engine.machine_code.abi import c_function
 
 
 class SharedRows:
@@ -34,8 +34,7 @@ class SharedRows:
         self.words[Rows.FIRST], self.words[Rows.ROW_BYTES] = rows.ctypes.data, rows.strides[0]
         self.words[Rows.HALF_BYTES] = values.shape[1] // 2
         self.words[Rows.RANK], self.words[Rows.SIZE] = rank, self.size
-        clock = ctypes.CDLL(None).clock_gettime
-        self.words[Rows.CLOCK] = ctypes.cast(clock, ctypes.c_void_p).value or 0
+        self.words[Rows.CLOCK] = c_function("clock_gettime")
 
     def wait_for(self, seconds: float) -> None:
         """Sets how long codelets wait for other processes."""

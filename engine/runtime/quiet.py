@@ -22,7 +22,7 @@ def _loaded_openblas() -> list[ctypes.CDLL]:
 
 def quiet_from_the_start() -> None:
     """Makes NumPy's threads sleep after 0.1 ms, not 0.1 s, from their start on; to be called before NumPy's import."""
-    if "numpy" not in sys.modules and sys.platform.startswith("linux"):
+    if "numpy" not in sys.modules:
         os.environ.setdefault(VARIABLE, TICKS)
 
 
@@ -31,11 +31,11 @@ def quiet_openblas() -> int:
     """Makes idle OpenBLAS threads sleep after 0.1 ms, not 0.1 s; returns the number of libraries reached.
 
     NumPy's threads would otherwise spin on the workers' cores after any matrix product (1.7 times slower
-    steps). Results, speed and number of BLAS threads stay as they are. Works once per process, on Linux.
+    steps). Results, speed and number of BLAS threads stay as they are. Works once per process.
     OPENBLAS_THREAD_TIMEOUT in the environment disables it; 28 is OpenBLAS' own value. Do not call while another
     thread is in a BLAS function.
     """
-    if VARIABLE in os.environ or not sys.platform.startswith("linux"):
+    if VARIABLE in os.environ:
         return 0
     libraries = _loaded_openblas()
     if libraries:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 
-from engine.codelets.threads.waiting import WaitingBlock, futex, pauses_per_second, yield_address
+from engine.codelets.threads.waiting import WaitingBlock, pauses_per_second
 from engine.errors import InternalError
+from engine.machine_code.abi import c_function
 from engine.runtime.executor import Column, State, Stop, executor, new_state
-from engine.runtime.native_threads import NativeThreadPool, has_native_threads
-from engine.runtime.python_threads import PythonThreadPool
-from engine.runtime.threads import CallThreads, Watch, attend
+from engine.runtime.native_threads import NativeThreadPool, Watch, attend
 from engine.runtime.time_limit import TimeLimit
 
 PAUSE_SECONDS = 0.0002
@@ -33,18 +30,10 @@ def pauses_before_sleep() -> int:
 @cache
 def _waiting_block() -> np.ndarray:
     block = np.zeros(WaitingBlock.WORDS, np.int64)
-    block[WaitingBlock.PAUSES], block[WaitingBlock.YIELD] = pauses_before_sleep(), yield_address()
-    block[WaitingBlock.SYSCALL], block[WaitingBlock.FUTEX] = futex()
+    block[WaitingBlock.PAUSES] = pauses_before_sleep()
+    block[WaitingBlock.YIELD], block[WaitingBlock.SYSCALL] = c_function("sched_yield"), c_function("syscall")
     block[WaitingBlock.NANOSECONDS] = LONGEST_SLEEP_NANOSECONDS
     return block
-
-
-@cache
-def _clock_address() -> int:
-    """The address of clock_gettime; 0 where workers are Python threads, which need no deadlines."""
-    if not sys.platform.startswith("linux"):
-        return 0
-    return int(ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0)
 
 
 def begin_call(steps: int, state: np.ndarray, held: int = 0) -> None:
@@ -53,7 +42,7 @@ def begin_call(steps: int, state: np.ndarray, held: int = 0) -> None:
     state[State.STEPS] = steps
     state[State.HELD] = held
     state[_WAITING] = _waiting_block()
-    state[State.CLOCK] = _clock_address()
+    state[State.CLOCK] = c_function("clock_gettime")
 
 
 def begin_segment(
@@ -119,11 +108,11 @@ def run_table(
     """Runs `steps` steps and returns how many were completed (fewer only after `request_stop`).
 
     `table`, `scratch` and `state` come from `step_table`, `new_scratch` and `new_state` in executor.py, for `workers`
-    workers; a state block serves one call at a time. With `inline` the calling thread is worker 0, where the system
-    allows that: one thread less is started and no caller woken at the end, but Ctrl-C waits for the call, so use it for
-    calls of a few milliseconds. With `held` the workers wait while that many complete steps are not TAKEN.
-    Raises KeyboardInterrupt after the step during which it came, or inside a long loop of that step if it does
-    not end soon, and InternalError when a worker fails.
+    workers; a state block serves one call at a time. With `inline` the calling thread is worker 0: one thread less is
+    started and no caller woken at the end, but Ctrl-C waits for the call, so use it for calls of a few milliseconds.
+    With `held` the workers wait while that many complete steps are not TAKEN. Raises KeyboardInterrupt after the step
+    during which it came, or inside a long loop of that step if it does not end soon, and InternalError when a worker
+    fails.
     """
     begin_call(steps, state, held)
     return run_segment(table, steps, 0, workers, scratch, state, inline)
@@ -155,7 +144,7 @@ def run_segment(
     if inline and workers == 1 and watch is None:
         executor(state.ctypes.data, 0, 1, scratch.ctypes.data)
     else:
-        pool = _pool(workers, scratch, state, inline, watch)
+        pool = NativeThreadPool(state, workers, scratch, pauses_before_sleep(), inline, watch)
 
         def stop(inside_step: bool) -> None:
             request_stop(state, inside_step)
@@ -169,18 +158,3 @@ def run_segment(
     if limit is not None and completed < steps and limit.left() == 0:
         raise limit.error(f"one in step {completed + 1} of {steps}")
     return completed
-
-
-def _pool(workers: int, scratch: np.ndarray, state: np.ndarray, inline: bool, watch: Watch | None) -> CallThreads:
-    if has_native_threads():
-        return NativeThreadPool(state, workers, scratch, pauses_before_sleep(), inline, watch)
-    address, stride, state_address = scratch.ctypes.data, scratch.strides[0], state.ctypes.data
-    assert executor.address  # compiled here, where Ctrl-C still works
-
-    def work(worker: int) -> None:
-        executor(state_address, worker, workers, address + worker * stride)
-
-    def abort() -> None:
-        state[State.ABORT] = 1
-
-    return PythonThreadPool(work, workers, abort, watch)

@@ -18,6 +18,7 @@ import pytest
 from engine.codelets.language import build, memory
 from engine.codelets.language.build import FOLDER, codelet, identity, inner
 from engine.codelets.language.memory import load_f32, load_i64, store_i64
+from engine.codelets.threads.waiting import call_with_five
 from engine.machine_code import keys, processor
 from tests.codelets.scaling import scale
 from tests.interrupting import HANGS_SECONDS
@@ -174,7 +175,7 @@ def multiply(address: int, flushes: int, hi: int, result: int) -> None:
 def call(codelets: int, lo: int, hi: int, function: int) -> None:
     """Calls the codelet with the parameters in two words, and stores what the function returns behind them."""
     memory.call4(load_i64(codelets), load_i64(codelets + 8), lo, hi, 0)
-    store_i64(codelets + 16, memory.call0(function))
+    store_i64(codelets + 16, call_with_five(function, 1, 2, 3, 4, 5))
 
 
 def test_memory_intrinsics() -> None:
@@ -186,7 +187,7 @@ def test_memory_intrinsics() -> None:
 
 
 def test_calls_by_address() -> None:
-    function = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 42)
+    function = ctypes.CFUNCTYPE(ctypes.c_int64)(lambda: 42)
     address = ctypes.cast(function, ctypes.c_void_p).value
     assert address is not None
     x, y = np.ones(4, np.float32), np.zeros(4, np.float32)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|LOCALAPPDATA")
+NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 TABLE = re.compile(r"^\| ((?:`[A-Z0-9_]+`(?:, )?)+) \|", re.MULTILINE)
 
 

@@ -123,7 +123,7 @@ def test_brief_call_of_c_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> No
     held = buffers([np.ones(SIZE, np.float32), np.zeros((), np.int32)])
     while executable.choice.step_seconds >= BRIEF_SECONDS:
         executable.run(1, [], held)
-    monkeypatch.setattr(workers, "_pool", None)
+    monkeypatch.setattr(workers, "NativeThreadPool", None)
     executable.run(1, [], held)
     assert held[0].read()[0] == 2.0 ** (count[0] + 1) - 1
 

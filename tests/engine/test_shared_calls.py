@@ -20,7 +20,6 @@ from engine.runtime.choice import WINDOW_SECONDS, WorkerChoice
 from engine.runtime.executable import Executable
 from engine.runtime.executor import new_scratch, new_state
 from engine.runtime.feeds import RowFeed
-from engine.runtime.native_threads import has_native_threads
 from engine.runtime.persistent_threads import end_persistent_threads
 from engine.runtime.shared_call import SharedCall
 from engine.runtime.threads import usable_cores
@@ -31,7 +30,7 @@ from tests.program.programs import PROGRAMS, values_of
 from tests.runtime.test_native_threads import refusing
 from tests.runtime.test_workers import counting_table
 
-pytestmark = pytest.mark.skipif(not has_native_threads() or usable_cores() < 2, reason="needs a futex and two cores")
+pytestmark = pytest.mark.skipif(usable_cores() < 2, reason="needs two cores")
 
 
 @pytest.fixture(autouse=True)

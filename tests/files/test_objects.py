@@ -27,9 +27,7 @@ from tests.files.programs import signature
 from tests.interrupting import HANGS_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
-pytestmark = pytest.mark.skipif(
-    not (instruction_sets.X86 and sys.platform.startswith("linux")), reason="objects are of x86-64 and Linux"
-)
+pytestmark = pytest.mark.skipif(not instruction_sets.X86, reason="objects are of x86-64")
 BARE = """
 import os, sys
 import numpy as np, engine

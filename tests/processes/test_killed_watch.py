@@ -99,7 +99,6 @@ THREADS = {
     "engine/file_runtime.py": "strategy/test_killed_threads.py",
     "engine/report/render.py": "",  # starts a browser's library early; the first page waits for the library itself
     "engine/runtime/outfeed_collector.py": "strategy/test_killed_threads.py",
-    "engine/runtime/python_threads.py": "runtime/test_python_threads.py",
     "engine/single_thread.py": "machine_code/test_killed_executors.py",
     "ipu/_internal/processes/collective_ops.py": "processes/test_collective_ops.py",
     "ipu/_internal/processes/launcher.py": "processes/test_output.py",

@@ -14,7 +14,7 @@ import pytest
 from engine.codelets.language.build import codelet
 from engine.codelets.language.memory import load_i64, store_i64
 from engine.errors import InternalError
-from engine.runtime import threads
+from engine.runtime import native_threads
 from engine.runtime.executor import State, Stop, branch_row, compute_row, jump_row, repeat_row, step_table, sync_row
 from engine.runtime.workers import completed_steps
 from tests.exploring import sample
@@ -185,7 +185,7 @@ def test_a_loop_without_end_is_left_between_two_iterations(workers: int, interru
 def test_all_workers_leave_at_the_same_jump_whenever_they_are_asked(
     workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(native_threads, "PATIENCE_SECONDS", 0.0)
     s, machine = Steering(workers), Machine(workers)
     counters, after = np.zeros(8, np.int64), np.zeros(8, np.int64)
     for delay in sample(np.linspace(0, 0.003, 30), 5):
@@ -235,7 +235,7 @@ def test_a_short_loop_is_never_left(workers: int) -> None:
 
 def test_two_interruptions_wait_for_the_workers_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers may continue as long as they like after the first interruption, but must leave after the second."""
-    monkeypatch.setattr(threads, "PATIENCE_SECONDS", 1e9)
+    monkeypatch.setattr(native_threads, "PATIENCE_SECONDS", 1e9)
     s, machine = Steering(2), Machine(2)
     counters, after = np.zeros(8, np.int64), np.zeros(8, np.int64)
 

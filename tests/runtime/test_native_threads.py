@@ -30,7 +30,6 @@ from tests.runtime.test_executor import oracle_rotation, rotation_table
 from tests.runtime.test_waiting import block
 from tests.runtime.test_workers import counting_table
 
-pytestmark = pytest.mark.skipif(not native_threads.has_native_threads(), reason="threads are Python's here")
 INLINE = pytest.mark.parametrize("inline", [False, True])
 CREATE = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 
@@ -117,7 +116,6 @@ def test_threads_have_room_on_their_stack_and_a_state_of_floating_point_of_their
 def refusing(monkeypatch: pytest.MonkeyPatch, made: int, when: Callable[[], bool] = lambda: True) -> list[object]:
     """Makes the creation of threads fail after so many, when a condition holds."""
     common = native_threads.common_words()
-    assert common is not None
     create, count, waited = CREATE(int(common[ThreadPool.CREATE])), 0, []
 
     @CREATE
@@ -189,7 +187,6 @@ def test_the_time_without_a_core_is_told(inline: bool, tmp_path: Path, monkeypat
     told.write_text("77 123456789 5\n")
     name = ctypes.create_string_buffer(str(told).encode())
     common = native_threads.common_words()
-    assert common is not None
     changed = common.copy()
     changed[ThreadPool.ACCOUNTING] = ctypes.addressof(name)
     machine, counters = Machine(2), np.zeros(4, np.int64)

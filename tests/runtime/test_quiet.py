@@ -12,8 +12,6 @@ from engine.runtime import quiet
 from engine.runtime.threads import usable_cores
 from tests.interrupting import HANGS_SECONDS
 
-LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-
 OPTED_OUT = {"OPENBLAS_THREAD_TIMEOUT": "28"}
 
 PROGRAM = """
@@ -49,13 +47,11 @@ def run(environment: dict[str, str]) -> tuple[int, list[float]]:
     return int(reached), [float(seconds) for seconds in burnt]
 
 
-@LINUX
 def test_no_thread_spins_after_a_matrix_product() -> None:
     _reached, burnt = run({})
     assert sorted(burnt)[2] < 0.01  # a spinning thread burns up to 0.1, less on a busy machine
 
 
-@LINUX
 def test_threads_are_quiet_from_the_start_where_numpy_is_not_loaded_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     for environment in ({}, OPTED_OUT):
         monkeypatch.setenv(quiet.VARIABLE, "")  # to be restored
@@ -70,13 +66,11 @@ def test_threads_are_quiet_from_the_start_where_numpy_is_not_loaded_yet(monkeypa
         assert os.environ[quiet.VARIABLE] == environment.get(quiet.VARIABLE, quiet.TICKS)
 
 
-@LINUX
 def test_the_users_choice_is_left_alone() -> None:
     reached, _burnt = run({"OPENBLAS_THREAD_TIMEOUT": "20"})
     assert reached == 0
 
 
-@LINUX
 @pytest.mark.skipif(usable_cores() < 2, reason="OpenBLAS has no idle threads on one core")
 def test_only_the_documented_value_brings_the_spinning_back() -> None:
     """Threads without a core do not burn it, however long they would spin: the most of many times shows."""

@@ -1,19 +1,18 @@
-"""Waiting workers pause, sleep or yield; others may replace them between two steps of a call."""
+"""Waiting workers pause or sleep; others may replace them between two steps of a call."""
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 
 import numpy as np
 import pytest
 
-from engine.codelets.threads.waiting import WaitingBlock, futex, pauses_per_second
+from engine.codelets.threads.waiting import WaitingBlock, pauses_per_second
 from engine.runtime import delays, segments, threads, workers
 from engine.runtime.choice import WorkerChoice
-from engine.runtime.delays import delay_here, delay_of
+from engine.runtime.delays import delay_of
 from engine.runtime.executor import new_scratch, new_state
 from engine.runtime.workers import request_stop
 from tests.interrupting import living_workers, wait_for
@@ -25,16 +24,13 @@ ENDLESS = 10**15
 
 
 def block(kind: str) -> np.ndarray:
-    """A waiting block that makes workers sleep at once, pause for ever, or yield."""
+    """A waiting block that makes workers sleep at once, or pause for ever."""
     changed = workers._waiting_block().copy()
-    if kind == "yield":
-        changed[WaitingBlock.SYSCALL] = 0
     changed[WaitingBlock.PAUSES] = 0 if kind == "sleep" else 1 << 62
     return changed
 
 
-@pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("kind", ["sleep", "pause", "yield"])
+@pytest.mark.parametrize("kind", ["sleep", "pause"])
 @pytest.mark.parametrize("count", [2, 4])
 def test_every_way_of_waiting_orders_all_memory(kind: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if kind == "pause" and count > threads.usable_cores():
@@ -51,17 +47,13 @@ def test_every_way_of_waiting_orders_all_memory(kind: str, count: int, monkeypat
 
 def test_what_the_system_offers() -> None:
     assert 1e5 < pauses_per_second() < 1e11
-    address, number = futex()
-    assert bool(address) == bool(number)
 
 
 def test_delays_are_known_for_threads_of_this_process() -> None:
-    assert delay_here() >= 0.0
     assert delay_of(threading.get_native_id()) >= 0.0
     assert delay_of(2**22 + 1) == 0.0  # there is no such thread
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="delays are known on Linux only")
 def test_a_thread_that_ends_while_it_is_asked_has_no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     end = threading.Event()
     thread = threading.Thread(target=end.wait)
@@ -133,7 +125,6 @@ def test_rotations_in_one_go() -> None:
         np.testing.assert_array_equal(rotated(values, rounds), oracle_rotation(values.copy(), rounds))
 
 
-@pytest.mark.usefixtures("way")
 def test_other_workers_go_on_where_some_have_ended() -> None:
     start = np.arange(13, dtype=np.int64) * 1000
     first, state = start.copy(), new_state(3)
@@ -146,7 +137,6 @@ def test_other_workers_go_on_where_some_have_ended() -> None:
     assert not living_workers()
 
 
-@pytest.mark.usefixtures("way")
 def test_a_stop_ends_the_call_and_not_only_the_segment() -> None:
     first, state = np.arange(13, dtype=np.int64), new_state(2)
     start, choice = first.copy(), Fickle(0, state)

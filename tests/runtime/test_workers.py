@@ -22,8 +22,6 @@ from tests.interrupting import HANGS_SECONDS, acting_when, interrupted_when, liv
 from tests.runtime.programs import Machine, count, dawdle, words
 from tests.runtime.ranges import even_ranges
 
-pytestmark = pytest.mark.usefixtures("way")
-
 
 def counting_table(counters: np.ndarray, workers: int, pauses: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """A table whose steps wait a little and count."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.codelets.language.intrinsic import Int32, intrinsic, typed_intrinsic
+from engine.codelets.language.intrinsic import intrinsic, typed_intrinsic
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import ARM, X86
 
@@ -95,13 +95,6 @@ def call4(builder: ir.IRBuilder, address: ir.Value, *arguments: ir.Value) -> Non
     """`call4(address, parameters, lo, hi, scratch)` calls the codelet at an address."""
     function = ir.FunctionType(VOID, [I64] * 4)
     builder.call(builder.inttoptr(address, function.as_pointer()), arguments)
-
-
-@intrinsic
-def call0(builder: ir.IRBuilder, address: ir.Value) -> Int32:
-    """Calls `int f(void)` at an address, for instance sched_yield."""
-    function = ir.FunctionType(I32, [])
-    return builder.call(builder.inttoptr(address, function.as_pointer()), [])
 
 
 @intrinsic

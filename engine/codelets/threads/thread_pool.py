@@ -18,8 +18,10 @@ from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.memory import call4, load_acquire, load_i8, pause, store_i64, store_release
 from engine.codelets.threads.waiting import (
+    FUTEX,
     FUTEX_WAIT_PRIVATE,
     FUTEX_WAKE_PRIVATE,
+    GETTID,
     announce,
     call_with_five,
     fence,
@@ -52,13 +54,11 @@ class ThreadPool(IntEnum):
     PAUSES = 13  # before a caller who joins a thread sleeps
     CORES = 14  # address of the core numbers, one for each worker; 0 lets the operating system decide
     SYSCALL = 16
-    FUTEX = 17  # number of the system call
     CREATE = 18  # pthread_create
     JOIN = 19  # pthread_join
     TRY_JOIN = 20  # pthread_tryjoin_np
     SET_AFFINITY = 21  # pthread_setaffinity_np
     GET_CORE = 22  # sched_getcpu
-    GET_THREAD = 23  # gettid
     GET_USAGE = 24  # getrusage
     OPEN = 25
     READ = 26
@@ -138,6 +138,13 @@ def _delay(pool: int, member: int) -> int:
 
 
 @inner
+def _begin(pool: int, member: int) -> None:
+    """Names the calling thread, and says which it is."""
+    call_function(pool, ThreadPool.CONTROL, PR_SET_NAME, member + 8 * Member.NAME, 0, 0)
+    store_release(member + 8 * Member.THREAD, call_function(pool, ThreadPool.SYSCALL, GETTID, 0, 0, 0))
+
+
+@inner
 def work_as(pool: int, worker: int) -> None:
     """Runs the call as one of its workers."""
     scratch = word(pool, ThreadPool.SCRATCH) + worker * word(pool, ThreadPool.SCRATCH_BYTES)
@@ -150,8 +157,7 @@ def work_as(pool: int, worker: int) -> None:
 def run_member(member: int, lo: int, hi: int, scratch: int) -> None:
     """The body of a pool thread. Threads get only `member`; the other arguments are undefined."""
     pool, worker = word(member, Member.POOL), word(member, Member.WORKER)
-    call_function(pool, ThreadPool.CONTROL, PR_SET_NAME, member + 8 * Member.NAME, 0, 0)
-    store_release(member + 8 * Member.THREAD, call_function(pool, ThreadPool.GET_THREAD, 0, 0, 0, 0))
+    _begin(pool, member)
     work_as(pool, worker)
     if _switched(pool, member):
         store_i64(member + 8 * Member.DELAY, _delay(pool, member))
@@ -161,14 +167,7 @@ def run_member(member: int, lo: int, hi: int, scratch: int) -> None:
         left == word(pool, ThreadPool.WORKERS) - word(pool, ThreadPool.FIRST)
         and load_acquire(pool + 8 * ThreadPool.ASLEEP) != 0
     ):
-        call_with_five(
-            word(pool, ThreadPool.SYSCALL),
-            word(pool, ThreadPool.FUTEX),
-            pool + 8 * ThreadPool.LEFT,
-            FUTEX_WAKE_PRIVATE,
-            1,
-            0,
-        )
+        call_with_five(word(pool, ThreadPool.SYSCALL), FUTEX, pool + 8 * ThreadPool.LEFT, FUTEX_WAKE_PRIVATE, 1, 0)
 
 
 @inner
@@ -242,9 +241,7 @@ def await_threads(pool: int, lo: int, hi: int, scratch: int) -> None:
     started = word(pool, ThreadPool.STARTED)
     if seen < started:
         timespec = pool + 8 * ThreadPool.SECONDS
-        call_with_five(
-            word(pool, ThreadPool.SYSCALL), word(pool, ThreadPool.FUTEX), left, FUTEX_WAIT_PRIVATE, seen, timespec
-        )
+        call_with_five(word(pool, ThreadPool.SYSCALL), FUTEX, left, FUTEX_WAIT_PRIVATE, seen, timespec)
     fetch_and_add_in_order(asleep, -1)
     if load_acquire(left) >= started and word(pool, ThreadPool.JOINED) == 0:
         join_all(pool)
@@ -275,8 +272,7 @@ def run_persistent(member: int, lo: int, hi: int, scratch: int) -> None:
     """The body of a persistent thread: works in each call, and ends at a call without a state block."""
     pool, worker = word(member, Member.POOL), word(member, Member.WORKER)
     request, waiting = pool + 8 * ThreadPool.REQUEST, pool + 8 * ThreadPool.WAITING
-    call_function(pool, ThreadPool.CONTROL, PR_SET_NAME, member + 8 * Member.NAME, 0, 0)
-    store_release(member + 8 * Member.THREAD, call_function(pool, ThreadPool.GET_THREAD, 0, 0, 0, 0))
+    _begin(pool, member)
     number = word(member, Member.DONE) + 1
     while True:
         pauses = word(pool, ThreadPool.PAUSES)

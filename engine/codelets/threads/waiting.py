@@ -3,26 +3,23 @@
 A sleeping worker frees its core and keeps its claim to it. `sched_yield` does not do that: a thread that yields to
 a thread of another process may count as having used up its time slice, and then waits milliseconds at every barrier.
 
-A *waiting block* sets how long to pause, and which functions to call. Where the system has no futex, workers yield.
+A *waiting block* sets how long to pause, and which functions to call.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
-import platform
-import sys
 import time
 from enum import IntEnum
 from functools import cache
 
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.intrinsic import intrinsic
-from engine.codelets.language.memory import I64, call0, load_acquire, load_i64, pause, store_i64, store_release
+from engine.codelets.language.memory import I64, load_acquire, load_i64, pause, store_i64, store_release
 from engine.machine_code.llvm import ir
+from engine.machine_code.processor import ARM
 
-FUTEX = {"x86_64": 202, "aarch64": 98}
-"""The number of the system call, by machine."""
+FUTEX, GETTID = (98, 178) if ARM else (202, 186)
+"""Numbers of system calls of Linux."""
 FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE = 128, 129
 EVERYBODY = 1 << 30
 SPINS = 30
@@ -38,8 +35,7 @@ class WaitingBlock(IntEnum):
 
     PAUSES = 0  # before a worker sleeps
     YIELD = 1  # address of sched_yield
-    SYSCALL = 2  # address of syscall, 0 where there is no futex
-    FUTEX = 3  # number of the system call
+    SYSCALL = 2  # address of syscall
     SECONDS = 4  # longest sleep, a timespec: an abort does not wake a sleeper
     NANOSECONDS = 5
     WORDS = 6
@@ -77,9 +73,9 @@ def announce(word: int, value: int, waiting: int, asleep: int) -> None:
     """Stores a value that others wait for, and wakes them. `asleep` is the address of the number of sleepers."""
     store_release(word, value)
     fence()
-    syscall = load_i64(waiting + 8 * WaitingBlock.SYSCALL)
-    if syscall != 0 and load_acquire(asleep) != 0:
-        call_with_five(syscall, load_i64(waiting + 8 * WaitingBlock.FUTEX), word, FUTEX_WAKE_PRIVATE, EVERYBODY, 0)
+    if load_acquire(asleep) != 0:
+        syscall = load_i64(waiting + 8 * WaitingBlock.SYSCALL)
+        call_with_five(syscall, FUTEX, word, FUTEX_WAKE_PRIVATE, EVERYBODY, 0)
 
 
 @inner
@@ -102,8 +98,6 @@ def wait_until(word: int, value: int, waiting: int, asleep: int, sleeps: int, ab
             pause()
         elif load_acquire(abort) != 0:
             return False
-        elif load_i64(waiting + 8 * WaitingBlock.SYSCALL) == 0:
-            call0(load_i64(waiting + 8 * WaitingBlock.YIELD))
         elif spins < pauses:
             pause()
         else:
@@ -120,7 +114,7 @@ def sleep_until(word: int, value: int, waiting: int, asleep: int) -> None:
     if seen < value:
         call_with_five(
             load_i64(waiting + 8 * WaitingBlock.SYSCALL),
-            load_i64(waiting + 8 * WaitingBlock.FUTEX),
+            FUTEX,
             word,
             FUTEX_WAIT_PRIVATE,
             seen & 0xFFFFFFFF,
@@ -134,23 +128,6 @@ def pause_often(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Pauses hi - lo times."""
     for _ in range(lo, hi):
         pause()
-
-
-@cache
-def yield_address() -> int:
-    """The address of a C function `int f(void)` that lets another thread run."""
-    function = ctypes.CDLL("kernel32").SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
-    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
-
-
-@cache
-def futex() -> tuple[int, int]:
-    """The address of syscall and the number of the futex call; zeros where there is none, or none is known."""
-    number = FUTEX.get(platform.machine(), 0) if sys.platform.startswith("linux") else 0
-    # The futex is the lower half of a word, which must come first.
-    if not number or sys.byteorder != "little":
-        return 0, 0
-    return int(ctypes.cast(ctypes.CDLL(None).syscall, ctypes.c_void_p).value or 0), number
 
 
 @cache

@@ -128,11 +128,15 @@ def mpiexec() -> str:
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:
-    first = _end_with_parent if sys.platform.startswith("linux") else None
     # MPI's launcher ends on hang-up even under nohup, unless the signal does not come to its group.
     group = 0 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else None
     running = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=first, process_group=group
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=_end_with_parent,
+        process_group=group,
     )
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
