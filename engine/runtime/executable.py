@@ -20,7 +20,7 @@ from engine.ir.shape import Shape
 from engine.machine_code.costs import costs
 from engine.program.program import Buffer, ComputeSet, Mark, Program
 from engine.runtime.bound_queues import BoundQueues
-from engine.runtime.brief_call import BriefCall
+from engine.runtime.brief_call import MOST_SECONDS, BriefCall, SharedCall
 from engine.runtime.buffers import DeviceBuffer, aligned_copy, aligned_zeros
 from engine.runtime.build_table import TableBuilder
 from engine.runtime.choice import WorkerChoice
@@ -35,7 +35,6 @@ from engine.runtime.quiet import quiet_openblas
 from engine.runtime.rings import AnyRing
 from engine.runtime.row_flags import RowFlags
 from engine.runtime.segments import run_in_segments
-from engine.runtime.shared_call import MOST_SECONDS, SharedCall
 from engine.runtime.threads import is_worker_count_given, worker_count
 from engine.runtime.time_limit import TimeLimit
 from engine.runtime.workers import begin_call, completed_steps, run_segment, run_table

@@ -15,13 +15,12 @@ from engine.compile import compile_module
 from engine.errors import InternalError
 from engine.runtime import executable as executables
 from engine.runtime import persistent_threads as persistent_threads
-from engine.runtime.brief_call import BriefCall
+from engine.runtime.brief_call import BriefCall, SharedCall
 from engine.runtime.choice import WINDOW_SECONDS, WorkerChoice
 from engine.runtime.executable import Executable
 from engine.runtime.executor import new_scratch, new_state
 from engine.runtime.feeds import RowFeed
 from engine.runtime.persistent_threads import end_persistent_threads
-from engine.runtime.shared_call import SharedCall
 from engine.runtime.threads import usable_cores
 from engine.runtime.workers import begin_call, begin_segment
 from tests.engine.running import buffers

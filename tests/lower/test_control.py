@@ -10,11 +10,10 @@ import pytest
 from engine.compile import build_program
 from engine.evaluate import evaluate
 from engine.ir import Module
-from engine.runtime.brief_call import BriefCall
+from engine.runtime.brief_call import BriefCall, SharedCall
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable
 from engine.runtime.executor import Column, RowKind
-from engine.runtime.shared_call import SharedCall
 from tests.engine.running import arguments_for, assert_near, buffers, check, fast, slow
 from tests.program.loops import LOOPS, choices, nested, until_small
 from tests.program.test_memory import poison
