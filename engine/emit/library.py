@@ -1,30 +1,24 @@
-"""Generated codelets of this process: compiled once, cached on disk, looked up by their nests."""
+"""Codelets of this process that are generated: one for equal nests, combiners or comparators."""
 
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Callable, Hashable, Iterable
-from functools import partial
+from collections.abc import Hashable
+from functools import cache, partial
 from pathlib import Path
 
+from engine.codelets.language.build import Codelet, GivenCodelet
 from engine.emit.codelet import emit_codelet
 from engine.emit.combiner import emit_combiner, emit_comparator
 from engine.machine_code import keys
-from engine.machine_code.llvm_thread import llvm_thread
-from engine.machine_code.loading import load_objects
-from engine.machine_code.objects import Compile, begin_object
+from engine.machine_code.objects import Compile
 from engine.machine_code.processor import lanes
 from engine.program.nest import Combiner, Comparator, Nest
-from engine.resource_limits import check_time
 
 Generated = Nest | Combiner | Comparator
 """Sources of generated code: compute sets run it as a codelet, or call it."""
 
 FOLDER = Path(__file__).parent
-_LOCK = threading.Lock()
-_ADDRESSES: dict[Generated, int] = {}
-Listener = Callable[[int, int], None]
 
 
 def name_of(nest: Hashable) -> str:
@@ -32,33 +26,12 @@ def name_of(nest: Hashable) -> str:
     return "codelet_" + hashlib.sha256((keys.fingerprint(FOLDER) + repr(nest)).encode()).hexdigest()[:32]
 
 
-def path_of(generated: Generated) -> Path:
-    """The file of the object code on disk; its stem is the name."""
-    return keys.folder("objects", FOLDER) / f"{name_of(generated)}.o"
-
-
-def addresses_of(generated: Iterable[Generated], listener: Listener | None = None) -> dict[Generated, int]:
-    """Compiles code that is new, and returns the address of each machine code, valid for the lifetime of the process.
-
-    `listener(done, total)` is called as new code is compiled.
-    """
-    wanted = list(dict.fromkeys(generated))
-    with _LOCK:
-        missing = [each for each in wanted if each not in _ADDRESSES]
-        paths = {each: path_of(each) for each in missing}
-        if missing:
-            pending: list[tuple[str, Compile]] = []
-            with llvm_thread() as pool:
-                for done, each in enumerate(missing):
-                    check_time()
-                    if listener is not None:
-                        listener(done, len(missing))
-                    name = paths[each].stem
-                    pending.append((name, begin_object(paths[each], partial(prepared, each, name), pool)))
-                objects = [(name, code()) for name, code in pending]
-            code = load_objects(objects)
-            _ADDRESSES.update({each: code[paths[each].stem] for each in missing})
-        return {each: _ADDRESSES[each] for each in wanted}
+@cache
+def generated_codelet(generated: Generated) -> Codelet:
+    """The codelet of a source."""
+    return GivenCodelet(
+        keys.folder("objects", FOLDER) / f"{name_of(generated)}.o", prepare=partial(prepared, generated)
+    )
 
 
 def prepared(generated: Generated, name: str) -> Compile:

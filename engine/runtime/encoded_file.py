@@ -69,17 +69,21 @@ FORMAT = Format(
 
 def _home(value: Any, data: np.ndarray) -> list[Any] | None:
     """Refers to a codelet by the name of its object code, or to an array by its offset in the program's file."""
-    if isinstance(value, Codelet):
-        libraries = [[each.name, list(each.functions)] for each in value.libraries]
-        return ["codelet", given_objects.name_of(value.path), libraries]
     if isinstance(value, np.ndarray):
         offset = value.ctypes.data - data.ctypes.data
         if value.nbytes and value.flags.c_contiguous and 0 <= offset <= data.nbytes - value.nbytes:
             return ["array", offset, write_array_shape(shape_of(value))]
         return None
-    from engine.emit.library import Generated, path_of
+    from engine.emit.library import Generated, generated_codelet
 
-    return ["codelet", given_objects.name_of(path_of(value)), []] if isinstance(value, Generated) else None
+    codelet = generated_codelet(value) if isinstance(value, Generated) else value
+    if not isinstance(codelet, Codelet):
+        return None
+    return [
+        "codelet",
+        given_objects.name_of(codelet.path),
+        [[each.name, list(each.functions)] for each in codelet.libraries],
+    ]
 
 
 def _at_home(reference: list[Any], data: bytes) -> Any:
@@ -96,7 +100,7 @@ def _at_home(reference: list[Any], data: bytes) -> Any:
 @cache
 def _given_codelet(file: str, libraries: tuple[tuple[str, tuple[str, ...]], ...]) -> Codelet:
     """Returns one object for each name, so that its code is linked once."""
-    return GivenCodelet(file, tuple(Library(*each, _no_text) for each in libraries))
+    return GivenCodelet(Path(file), tuple(Library(*each, _no_text) for each in libraries))
 
 
 def _no_text() -> str:

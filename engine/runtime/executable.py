@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import accumulate
@@ -12,13 +12,14 @@ from typing import Any, Literal
 import numpy as np
 
 from engine.codelets.host.rows import new_feed_block, point_feed
-from engine.codelets.language.build import Codelet, making
+from engine.codelets.language.build import Codelet, Progress, make
 from engine.codelets.language.encoded import Encoded
 from engine.errors import InternalError, StepCountError
 from engine.ir.device_operations import QueueSignature
 from engine.ir.shape import Shape
 from engine.machine_code.costs import costs
 from engine.program.program import Buffer, ComputeSet, Mark, Program
+from engine.resource_limits import check_time
 from engine.runtime.bound_queues import BoundQueues
 from engine.runtime.brief_call import MOST_SECONDS, BriefCall, SharedCall
 from engine.runtime.buffers import DeviceBuffer, aligned_copy, aligned_zeros
@@ -38,8 +39,6 @@ from engine.runtime.segments import run_in_segments
 from engine.runtime.threads import is_worker_count_given, worker_count
 from engine.runtime.time_limit import TimeLimit
 from engine.runtime.workers import begin_call, completed_steps, run_segment, run_table
-
-Progress = Callable[[str, int, int], None]
 
 
 @cache
@@ -97,20 +96,18 @@ class Executable:
 
     def _compile(self, progress: Progress | None) -> list[int]:
         called = [codelet for b in self._blocks for codelet in (b.codelet, *(c for _, c in b.calls))]
-        others = [codelet for codelet in called if not isinstance(codelet, Codelet)]
-        generated: dict[Any, int] = {}
-        with making([*(codelet for codelet in called if isinstance(codelet, Codelet)), *codelets_of_calls()]):
-            if others:
-                generated = _addresses_of_generated(others, progress)
+        codelets = {each: _codelet_of(each) for each in called}
 
-        def address(codelet: Any) -> int:
-            found = generated.get(codelet)
-            return int(codelet.address) if found is None else found
+        def begun(what: str, done: int, total: int) -> None:
+            check_time()
+            if progress is not None:
+                progress(what, done, total)
 
+        make([*codelets.values(), *codelets_of_calls()], begun)
         for block in self._blocks:
             for word, codelet in block.calls:
-                block.words[word] = address(codelet)
-        return [address(block.codelet) for block in self._blocks]
+                block.words[word] = codelets[codelet].address
+        return [codelets[block.codelet].address for block in self._blocks]
 
     def _offset(self) -> None:
         """Assigns addresses to all buffers but variables, and fills permanent ones with their contents."""
@@ -391,8 +388,9 @@ def _encoded(program: Program) -> EncodedProgram:
     return encode_program(program)
 
 
-def _addresses_of_generated(codelets: list[Any], progress: Progress | None) -> dict[Any, int]:
-    from engine.emit.library import Generated, addresses_of
+def _codelet_of(codelet: Any) -> Codelet:
+    if isinstance(codelet, Codelet):
+        return codelet
+    from engine.emit.library import generated_codelet
 
-    listener = None if progress is None else lambda done, total: progress("generated codelets", done, total)
-    return {**addresses_of([codelet for codelet in codelets if isinstance(codelet, Generated)], listener)}
+    return generated_codelet(codelet)

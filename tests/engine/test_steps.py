@@ -261,6 +261,7 @@ def test_progress_is_told_of_new_codelets() -> None:
     odd = b.splat(0.123456789 + np.pi, (4,))
     module = b.module(b.multiply(b.elementwise("tanh", b.subtract(x, odd)), odd))
     compile_module(module, ["variable"], {}, progress=lambda *seen: told.append(seen))
-    assert told == [("generated codelets", 0, 1)]
+    count = len(told)  # the program's one, and those of calls, if this process does not have them
+    assert count and told == [("codelets", number, count) for number in range(count)]
     compile_module(module, ["variable"], {}, progress=lambda *seen: told.append(seen))
-    assert len(told) == 1
+    assert len(told) == count

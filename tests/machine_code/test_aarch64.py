@@ -30,7 +30,8 @@ def link(objects, wanted):
     return dict.fromkeys(wanted, 64)
 loading.link = link
 if not with_codelets:
-    Codelet.is_made, Codelet.address = True, 64
+    Codelet.is_made = property(lambda each: type(each) is Codelet or each._address is not None)
+    Codelet.address = 64
 assert processor.ARM and not processor.X86 and processor.registers() == 32
 for seed in range(first, last):
     module = seed_modules.seed_module(np.random.default_rng(seed))

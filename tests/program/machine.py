@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from engine.codelets.language.build import Codelet
 from engine.compile import build_program
-from engine.emit.library import Generated, addresses_of
+from engine.emit.library import generated_codelet
 from engine.host.convolutions.select import select_convolutions
 from engine.host.passes.vector_units import fit_units
 from engine.ir import Module
@@ -31,8 +32,6 @@ class Machine:
         self.program = program = fit_units(select_convolutions(program))
         self.blocks = {each: encoded(each.work) for each in program.compute_sets}
         blocks = self.blocks.values()
-        codelets = [c for b in blocks for c in (b.codelet, *(called for _, called in b.calls))]
-        self.addresses = addresses_of(each for each in codelets if isinstance(each, Generated))
         self.memory: dict[Buffer, np.ndarray] = {}
         self.guards: dict[Buffer, list[np.ndarray]] = {}
         needed = max((b.scratch_bytes for b in blocks), default=0)
@@ -71,7 +70,7 @@ class Machine:
         self.memory[buffer] = raw
 
     def address_of(self, codelet: Any) -> int:
-        return self.addresses[codelet] if isinstance(codelet, Generated) else int(codelet.address)
+        return codelet.address if isinstance(codelet, Codelet) else generated_codelet(codelet).address
 
     def run_units(self, compute_set: ComputeSet, lo: int, hi: int) -> None:
         block = self.blocks[compute_set]

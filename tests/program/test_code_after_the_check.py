@@ -10,7 +10,6 @@ import pytest
 from engine.codelets.language import build
 from engine.codelets.language.build import Codelet
 from engine.compile import compile_module
-from engine.emit import library
 from engine.errors import OutOfTileMemory
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder, binary_computation
@@ -59,10 +58,8 @@ def test_what_is_refused_has_no_machine_code(name: str, monkeypatch: pytest.Monk
         raise OutOfTileMemory("too large")
 
     monkeypatch.setattr(Codelet, "address", property(no_code))
-    for owner, names in ((library, ("begin_object", "load_objects")), (build, ("begin_object", "make"))):
-        for each in names:
-            monkeypatch.setattr(owner, each, no_code)
-    monkeypatch.setattr(library, "_ADDRESSES", {})
+    for each in ("begin_object", "make"):
+        monkeypatch.setattr(build, each, no_code)
     module = PROGRAMS[name]()
     with pytest.raises(OutOfTileMemory, match="too large"):
         compile_module(module, ["variable"] * len(module.entry.parameters), {}, inspect=refuse)

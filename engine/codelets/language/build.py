@@ -56,6 +56,8 @@ def identity(value: Any) -> Any:
 # One codelet must not compile twice.
 _lock = threading.RLock()
 _listeners: list[Callable[[str], None]] = []
+Progress = Callable[[str, int, int], None]
+"""Called as `progress(what, done, total)` before each object is loaded or compiled."""
 _provided: set[str] = set()  # names of libraries that this process has loaded
 
 
@@ -128,20 +130,34 @@ class Codelet:
 
 
 class GivenCodelet(Codelet):
-    """A codelet of which only the name of its object code is known, as returned by `given_objects.name_of`."""
+    """A codelet that is not a function of Python; `prepare(symbol)` is as `prepared`.
 
-    def __init__(self, file: str, libraries: tuple[Library, ...]) -> None:
-        path = Path(file)
-        super().__init__(self._unknown, path.stem, libraries)
-        self._path = path
+    Without it only the object code's name is known, the path, as returned by `given_objects.name_of`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        libraries: tuple[Library, ...] = (),
+        prepare: Callable[[str], Callable[[], bytes]] | None = None,
+    ) -> None:
+        super().__init__(_of_no_function, path.stem, libraries)
+        self._path, self._prepare = path, prepare
 
     @property
     def path(self) -> Path:
-        """The name as a path."""
+        """The file of the object code on disk, or its name."""
         return self._path
 
-    def _unknown(self, parameters: int, lo: int, hi: int, scratch: int) -> None:
-        raise given_objects.missing(self._path)
+    def prepared(self, symbol: str) -> Callable[[], bytes]:
+        """The function that compiles the object code with the one symbol `symbol`."""
+        if self._prepare is None:
+            raise given_objects.missing(self._path)
+        return self._prepare(symbol)
+
+
+def _of_no_function(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    raise NotImplementedError
 
 
 def codelet(function: Callable[[int, int, int, int], None]) -> Codelet:
@@ -164,31 +180,18 @@ def building(listener: Callable[[str], None]) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-def make(codelets: Iterable[Codelet]) -> None:
-    """Compiles codelets that this process does not have, or loads them from the disk cache."""
-    with making(codelets):
-        pass
+def make(codelets: Iterable[Codelet], progress: Progress | None = None) -> None:
+    """Compiles codelets that this process does not have, or loads them from the disk cache.
 
-
-@contextmanager
-def making(codelets: Iterable[Codelet]) -> Iterator[None]:
-    """Makes codelets like `make`, but they have addresses only when the context ends.
-
-    LLVM works on one codelet, without the GIL, while the IR of the next is written, and then while the caller's block
-    runs.
+    LLVM works on one codelet, without the GIL, while the IR of the next is written.
     """
     with _lock:
         missing = list(dict.fromkeys(each for each in codelets if not each.is_made))
         if not missing:
-            yield
             return
         paths = [each.path for each in missing]
         libraries = [each for each in _libraries(missing) if each.name not in _provided]
-        wanted = _wanted(missing, libraries)
-        with llvm_thread() as pool:
-            begun = {path: begin_object(path, prepare, pool) for path, prepare in wanted.items()}
-            yield
-            codes = {path: compiled() for path, compiled in begun.items()}
+        codes = _compiled_objects(_wanted(missing, libraries), progress)
         for library in libraries:
             _provide(library, codes[path_of_library(library.name)])
         _load(missing, [path.stem for path in paths], [codes[path] for path in paths])
@@ -197,9 +200,18 @@ def making(codelets: Iterable[Codelet]) -> Iterator[None]:
 def objects_of(codelets: Iterable[Codelet]) -> dict[str, bytes]:
     """Object code of codelets and of their libraries by its name in the cache; nothing is loaded into this process."""
     found = list(codelets)
+    return {path.name: code for path, code in _compiled_objects(_wanted(found, _libraries(found))).items()}
+
+
+def _compiled_objects(wanted: dict[Path, Prepare], progress: Progress | None = None) -> dict[Path, bytes]:
+    """The object code for each path."""
+    begun = {}
     with llvm_thread() as pool:
-        begun = {path: begin_object(path, prepare, pool) for path, prepare in _wanted(found, _libraries(found)).items()}
-        return {path.name: compiled() for path, compiled in begun.items()}
+        for number, (path, prepare) in enumerate(wanted.items()):
+            if progress is not None:
+                progress("codelets", number, len(wanted))
+            begun[path] = begin_object(path, prepare, pool)
+        return {path: compiled() for path, compiled in begun.items()}
 
 
 def _libraries(codelets: list[Codelet]) -> list[Library]:

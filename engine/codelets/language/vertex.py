@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import zlib
 from base64 import b85decode, b85encode
-from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.codelets.language.build import FOLDER, Codelet
+from engine.codelets.language.build import FOLDER, Codelet, GivenCodelet
 from engine.codelets.language.element import NUMBA_NAMES
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.record import Address, Record, block
@@ -54,32 +52,12 @@ def encoded_code(bitcode: bytes) -> str:
     return b85encode(zlib.compress(bitcode, 9)).decode()
 
 
-class VertexCodelet(Codelet):
-    """The codelet of some code: equal code has one codelet in a process, and one file on disk."""
-
-    def __init__(self, name: str, code: str) -> None:
-        super().__init__(self._never_called, name)
-        self._code = code
-
-    @property
-    def path(self) -> Path:
-        """The file of the object code, named by the bitcode."""
-        digest = hashlib.sha256(self._code.encode()).hexdigest()[:32]
-        return keys.folder("codelets", FOLDER) / f"vertex-{digest}.o"
-
-    def prepared(self, symbol: str) -> Callable[[], bytes]:
-        """The function that compiles the code to an object with the one symbol `symbol`."""
-        return lambda: object_of(zlib.decompress(b85decode(self._code)), symbol)
-
-    @staticmethod
-    def _never_called(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        raise NotImplementedError
-
-
 @cache
-def vertex_codelet(name: str, code: str) -> VertexCodelet:
-    """The codelet of some code."""
-    return VertexCodelet(name, code)
+def vertex_codelet(code: str) -> Codelet:
+    """The codelet of some code: equal code has one codelet in a process, and one file on disk."""
+    digest = hashlib.sha256(code.encode()).hexdigest()[:32]
+    path = keys.folder("codelets", FOLDER) / f"vertex-{digest}.o"
+    return GivenCodelet(path, prepare=lambda symbol: lambda: object_of(zlib.decompress(b85decode(code)), symbol))
 
 
 def object_of(bitcode: bytes, symbol: str) -> bytes:
@@ -110,4 +88,4 @@ def encoded_vertex(work: VertexCallWork) -> Encoded:
     for each in work.arrays:
         entries += [VertexArray(address=each.address, stride=each.stride), *each.dimensions]
     head = VertexBlock(rows=work.rows, grain=work.grain)
-    return Encoded.of(vertex_codelet(work.name, work.code), block(head, entries))
+    return Encoded.of(vertex_codelet(work.code), block(head, entries))
