@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard
-
 from engine.emit.arithmetic import FLOATS_16, is_finite_16, lane_index
 from engine.emit.conversion import convert
 from engine.emit.estimates import fused, quotient_of_half, reciprocal
 from engine.emit.lanes import Lanes, is_complex, is_float, rounded_constant
-from engine.emit.polynomials import gaussian
 from engine.emit.registry import FLUSHING, LONG_FUNCTIONS, emit_operation, emit_unrounded
 from engine.ir.opcodes import OPCODES
 from engine.machine_code.llvm import ir
@@ -88,8 +85,6 @@ class Point:
             operands = [self._values[o] for o in node.operands]
             if self._is_quotient_of_half(node):
                 return quotient_of_half(lanes, *operands)
-            if (root := self._gaussian_root(node)) is not None:
-                return gaussian(lanes, self._values[root])
             if (tested := self._tested_16(node)) is not None:
                 return is_finite_16(lanes, self._bits[tested], self.accesses[tested].element_type)
             if number in self.deferred:
@@ -128,17 +123,6 @@ class Point:
         source = self.nodes[node.operands[0]]
         return isinstance(source, MultiplyAdd) or (isinstance(source, Apply) and source.operation.opcode in FLUSHING)
 
-    def _gaussian_root(self, node: Apply) -> int | None:
-        """Returns node x if `node` is an f32 exponential of -x * x, a power that erfc computes as well."""
-        current: Node = node
-        for opcode in ("exponential", "negate"):
-            if not _is_f32(current, opcode):
-                return None
-            current = self.nodes[current.operands[0]]
-        if not _is_f32(current, "multiply") or current.operands[0] != current.operands[1]:
-            return None
-        return current.operands[0]
-
     def _tested_16(self, node: Apply) -> int | None:
         """Returns the access of 16-bit floats that an is-finite tests, directly or widened as in loss scaling."""
         if node.operation.opcode != "is-finite":
@@ -173,11 +157,6 @@ class Point:
             self.lanes.store(value, self.addresses[access], element_type, self.mask)
         else:
             self.lanes.store_strided(value, self.addresses[access], self.steps[access], element_type, self.mask)
-
-
-def _is_f32(node: Node, opcode: str) -> TypeGuard[Apply]:
-    """Whether a node applies an operation to f32."""
-    return isinstance(node, Apply) and (node.operation.opcode, node.operation.element_type) == (opcode, "f32")
 
 
 def has_long_chains(nest: Nest) -> bool:
