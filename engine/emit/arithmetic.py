@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from engine.codelets.language.lanes import F32, F64, I64, REGISTER_TYPES, Lanes, is_float, is_signed
 from engine.emit import estimates
-from engine.emit.lanes import F32, F64, I64, REGISTER_TYPES, Lanes, is_float, is_signed
 from engine.emit.loops import if_any
 from engine.emit.registry import emitter
 from engine.machine_code.llvm import ir

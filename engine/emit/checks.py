@@ -8,7 +8,7 @@ are no exceptions.
 
 from __future__ import annotations
 
-from engine.emit.lanes import I32, I64, Lanes, intrinsic_suffix, is_float
+from engine.codelets.language.lanes import I32, I64, Lanes, intrinsic_suffix, is_float
 from engine.emit.loops import word
 from engine.emit.point import Point, element_type_of
 from engine.emit.registry import emit_operation

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from math import gcd
 
+from engine.codelets.language.lanes import I64, ITEM_BYTES, VOID, Lanes
 from engine.emit import extremum
 from engine.emit.checks import Checks
 from engine.emit.contraction import contracted
 from engine.emit.deferred import deferred_roundings
-from engine.emit.lanes import I64, ITEM_BYTES, VOID, Lanes
 from engine.emit.loops import Carried, counted_loop, if_less, joint_loop, loops_of, word
 from engine.emit.point import Point, evaluate_together, has_long_chains, is_short, rounds_often
 from engine.emit.reduce import across_lanes, as_lanes, combine, without_mask_registers

@@ -12,8 +12,8 @@ the answer, 1 or 0, is written to a byte.
 
 from __future__ import annotations
 
+from engine.codelets.language.lanes import I64, ITEM_BYTES, Lanes
 from engine.emit.codelet import SIGNATURE
-from engine.emit.lanes import I64, ITEM_BYTES, Lanes
 from engine.emit.loops import Carried, counted_loop, if_less, word
 from engine.emit.reduce import apply_body
 from engine.machine_code.llvm import ir

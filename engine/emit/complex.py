@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from engine.codelets.language.lanes import PART_TYPES, Lanes, is_complex
 from engine.emit.conversion import convert
-from engine.emit.lanes import PART_TYPES, Lanes, is_complex
 from engine.emit.registry import complex_emitter, emit_operation, emitter
 from engine.machine_code.llvm import ir
 from engine.program.nest import Operation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.emit.lanes import (
+from engine.codelets.language.lanes import (
     F32,
     HALF,
     I1,

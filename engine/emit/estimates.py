@@ -5,8 +5,8 @@ AVX2 has estimates of 12 bits. They replace a root and a division by one series;
 
 from __future__ import annotations
 
+from engine.codelets.language.lanes import F32, I16, I32, Lanes
 from engine.emit.conversion import MANTISSA_BITS
-from engine.emit.lanes import F32, I16, I32, Lanes
 from engine.emit.loops import if_true
 from engine.machine_code.llvm import ir
 

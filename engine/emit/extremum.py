@@ -7,7 +7,7 @@ it. A vector with a NaN, which is rare, therefore resets the accumulators.
 
 from __future__ import annotations
 
-from engine.emit.lanes import I32, Lanes, is_float, is_signed
+from engine.codelets.language.lanes import I32, Lanes, is_float, is_signed
 from engine.emit.loops import Carried, if_any
 from engine.emit.reduce import apply_body
 from engine.machine_code.llvm import ir

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
+from engine.codelets.language.lanes import I64, Lanes
 from engine.codelets.language.loops import EmittedLoop
-from engine.emit.lanes import I64, Lanes
 from engine.machine_code.llvm import ir
 
 Carried = list[ir.Value]

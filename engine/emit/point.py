@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from engine.codelets.language.lanes import Lanes, is_complex, is_float, rounded_constant
 from engine.emit.arithmetic import FLOATS_16, is_finite_16, lane_index
 from engine.emit.conversion import convert
 from engine.emit.estimates import fused, quotient_of_half, reciprocal
-from engine.emit.lanes import Lanes, is_complex, is_float, rounded_constant
 from engine.emit.registry import FLUSHING, LONG_FUNCTIONS, emit_operation, emit_unrounded
 from engine.ir.opcodes import OPCODES
 from engine.machine_code.llvm import ir

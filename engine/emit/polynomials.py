@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from engine.codelets.language.lanes import I32, Lanes
 from engine.emit.conversion import MANTISSA_BITS
 from engine.emit.estimates import ALL, AS_THE_STATE_SAYS, constant, fused, quotient
-from engine.emit.lanes import I32, Lanes
 from engine.machine_code.llvm import ir
 
 EXPONENT_BIAS = 127

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.emit.lanes import I32, Lanes, is_complex
+from engine.codelets.language.lanes import I32, Lanes, is_complex
 from engine.emit.point import Point
 from engine.emit.registry import emit_operation
 from engine.machine_code.llvm import ir

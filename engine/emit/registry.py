@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import frexp, isfinite
 
-from engine.emit.lanes import Lanes, is_complex
+from engine.codelets.language.lanes import Lanes, is_complex
 from engine.errors import UnsupportedOperation
 from engine.ir.opcodes import registering
 from engine.machine_code.llvm import ir

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.emit.lanes import I1, ITEM_BYTES, Lanes
+from engine.codelets.language.lanes import I1, ITEM_BYTES, Lanes
 from engine.emit.loops import word
 from engine.machine_code.llvm import ir
 from engine.program.nest import Input, Nest

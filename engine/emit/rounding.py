@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.emit.lanes import F32, I32, Lanes
+from engine.codelets.language.lanes import F32, I32, Lanes
 from engine.emit.registry import emitter
 from engine.ir.floating_point import (
     EXPONENT,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from engine.codelets.language.lanes import F32, F64, I32, I64, REGISTER_TYPES, Lanes, is_float, is_signed
 from engine.emit import estimates, polynomials
 from engine.emit.estimates import constant, fused
-from engine.emit.lanes import F32, F64, I32, I64, REGISTER_TYPES, Lanes, is_float, is_signed
 from engine.emit.loops import if_any
 from engine.emit.polynomials import (
     exponent_and_mantissa,

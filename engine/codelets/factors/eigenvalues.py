@@ -26,6 +26,7 @@ from engine.codelets.factors.reflections import (
     scale_of,
     set_identity,
     sort_order,
+    sum_rows,
 )
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
@@ -51,26 +52,6 @@ class Eigenvalues(Record):
 
 
 @inner
-def _multiply(a: Pointer, at: int, pitch: int, size: int, v: Pointer, product: Pointer) -> None:
-    """Multiplies a symmetric block by a vector, as a sum of rows."""
-    for j in range(size):
-        product[j] = 0
-    i = 0
-    while i + 4 <= size:
-        first, second, third, fourth = v[i], v[i + 1], v[i + 2], v[i + 3]
-        row = at + i * pitch
-        for j in range(size):
-            above = first * a[row + j] + second * a[row + pitch + j]
-            product[j] += above + (third * a[row + 2 * pitch + j] + fourth * a[row + 3 * pitch + j])
-        i += 4
-    while i < size:
-        factor, row = v[i], at + i * pitch
-        for j in range(size):
-            product[j] += factor * a[row + j]
-        i += 1
-
-
-@inner
 def _make_tridiagonal(
     a: Pointer, size: int, diagonal: Pointer, beside: Pointer, v: Pointer, w: Pointer, numbers: Pointer, taus: Pointer
 ) -> None:
@@ -87,7 +68,7 @@ def _make_tridiagonal(
             a[k * size + k + 1 + j] = v[j]
         if tau != 0:
             at = (k + 1) * size + k + 1
-            _multiply(a, at, size, rest, v, w)
+            sum_rows(a, at, size, rest, rest, v, w)  # symmetric, so this is A v
             numbers[4] = 0.5 * tau * tau * dot(w, 0, v, rest)
             half = numbers[4]
             for j in range(rest):

@@ -9,10 +9,9 @@ from __future__ import annotations
 from math import nan, sqrt
 from typing import Any
 
-from engine.codelets.language import vector
 from engine.codelets.language.build import inner
 from engine.codelets.language.intrinsic import intrinsic
-from engine.codelets.language.memory import I64, POINTER
+from engine.codelets.language.lanes import F32, Lanes
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
@@ -48,10 +47,8 @@ def make_reflection(v: Pointer, size: int, numbers: Pointer) -> None:
 
 
 @inner
-def reflect_rows(a: Pointer, at: int, pitch: int, rows: int, columns: int, v: Pointer, sums: Pointer, tau: Any) -> None:
-    """Multiplies the block [rows, columns] of `a` from element `at` on by H from the left."""
-    if tau == 0:
-        return
+def sum_rows(a: Pointer, at: int, pitch: int, rows: int, columns: int, v: Pointer, sums: Pointer) -> None:
+    """The sum of the rows of the block [rows, columns] of `a` from element `at` on, each times its element of v."""
     for j in range(columns):
         sums[j] = 0
     i = 0
@@ -67,6 +64,14 @@ def reflect_rows(a: Pointer, at: int, pitch: int, rows: int, columns: int, v: Po
         for j in range(columns):
             sums[j] += factor * a[row + j]
         i += 1
+
+
+@inner
+def reflect_rows(a: Pointer, at: int, pitch: int, rows: int, columns: int, v: Pointer, sums: Pointer, tau: Any) -> None:
+    """Multiplies the block [rows, columns] of `a` from element `at` on by H from the left."""
+    if tau == 0:
+        return
+    sum_rows(a, at, pitch, rows, columns, v, sums)
     for k in range(rows):
         factor, row = tau * v[k], at + k * pitch
         for j in range(columns):
@@ -111,12 +116,12 @@ def dot(a: Pointer, at: int, b: Pointer, size: int) -> Any:
 @intrinsic
 def rotate_vectors(builder: ir.IRBuilder, a: Any, one: ir.Value, other: ir.Value, cosine: Any, sine: Any) -> None:
     """Rotates LANES elements of `a` at each of two positions, which do not overlap."""
-    base, size = builder.ptrtoint(a, I64), 4 if cosine.type == ir.FloatType() else 8
-    pointers = [builder.inttoptr(builder.add(base, builder.mul(each, I64(size))), POINTER) for each in (one, other)]
-    x, y = (builder.load(each, align=size, typ=ir.VectorType(cosine.type, LANES)) for each in pointers)
-    c, s = (vector.splat(builder, each) for each in (cosine, sine))
-    builder.store(builder.fadd(builder.fmul(c, x), builder.fmul(s, y)), pointers[0], align=size)
-    builder.store(builder.fsub(builder.fmul(c, y), builder.fmul(s, x)), pointers[1], align=size)
+    vectors, kind = Lanes(builder, LANES), "f32" if cosine.type == F32 else "f64"
+    places = [vectors.element(a, kind, each) for each in (one, other)]
+    x, y = (vectors.load(each, kind) for each in places)
+    c, s = vectors.splat(cosine), vectors.splat(sine)
+    vectors.store(builder.fadd(builder.fmul(c, x), builder.fmul(s, y)), places[0], kind)
+    vectors.store(builder.fsub(builder.fmul(c, y), builder.fmul(s, x)), places[1], kind)
 
 
 @inner

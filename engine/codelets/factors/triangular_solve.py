@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from engine.codelets.host.rows import word
-from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.encoded import Encoded
+from engine.codelets.language.lanes import I64, ITEM_BYTES, Lanes
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import F32, I64, POINTER, call, pointer
+from engine.codelets.language.memory import pointer
 from engine.codelets.language.record import Address, Record, block
 from engine.codelets.language.switched import switched
 from engine.errors import InternalError, UnsupportedOperation
@@ -30,10 +30,10 @@ from engine.program.work.factors import SolveWork
 
 VECTORS = {"f32": 2, "f64": 1}
 """Most vectors of right-hand sides, of lanes() elements each: vectors of doubles take two registers."""
+LANES = lanes()
 FEW = 4
-MANY = 8 if lanes() == 16 else FEW
+MANY = 8 if LANES == 16 else FEW
 """Unknowns of a block: the sums of MANY by two registers leave some of the processor's registers free."""
-BYTES = {"f32": 4, "f64": 8}
 
 
 def case_of(rows: int, vectors: int) -> int:
@@ -48,7 +48,6 @@ def solving(element_type: str) -> Any:
     Replaces the rows of x, [size, vectors * lanes()], from `known` on by the unknowns: a is the address of M[known, 0],
     and `present` the number of rows of M from there on. Rows of x beyond these get undefined numbers.
     """
-    element = F32 if element_type == "f32" else ir.DoubleType()
 
     def write(builder: ir.IRBuilder, case: int, arguments: tuple[ir.Value, ...]) -> None:
         rows, vectors = divmod(case, 4)
@@ -65,8 +64,8 @@ def solving(element_type: str) -> Any:
             at = [builder.add(matrix[r], builder.mul(builder.add(known, q), column)) for q in inside[: r + 1]]
             for q in range(r):
                 sums[r] = tile.subtract(sums[r], tile.splat(at[q]), sums[q])
-            pivot = builder.select(pivots, tile.scalar(at[r]), ir.Constant(element, 1.0))
-            pivot = vector.splat(builder, pivot)
+            pivot = Lanes(builder, 1).load(at[r], element_type)
+            pivot = tile.lanes.splat(builder.select(pivots, pivot, pivot.type(1.0)))
             sums[r] = [builder.fdiv(each, pivot) for each in sums[r]]
             tile.store(sums[r], builder.add(target, I64(r * tile.pitch)))
 
@@ -99,38 +98,27 @@ class _Tile:
     """Rows of `vectors` vectors of an element type."""
 
     def __init__(self, builder: ir.IRBuilder, element_type: str, vectors: int) -> None:
-        self.builder, self.vectors, self.bytes = builder, vectors, BYTES[element_type]
-        self.element = F32 if element_type == "f32" else ir.DoubleType()
-        self.type = vector.vector_type(self.element)
-        self.name = f"fmuladd.v{lanes()}{element_type}"
-        self.pitch = vectors * lanes() * self.bytes
-
-    def _pointers(self, address: ir.Value) -> list[ir.Value]:
-        step = lanes() * self.bytes
-        return [self.builder.inttoptr(self.builder.add(address, I64(v * step)), POINTER) for v in range(self.vectors)]
+        self.builder, self.element_type, self.lanes = builder, element_type, Lanes(builder, LANES)
+        step = LANES * ITEM_BYTES[element_type]
+        self.offsets, self.pitch = range(0, vectors * step, step), vectors * step
 
     def load(self, address: ir.Value) -> list[ir.Value]:
-        return [self.builder.load(p, align=self.bytes, typ=self.type) for p in self._pointers(address)]
+        return [self.lanes.load(self.builder.add(address, I64(each)), self.element_type) for each in self.offsets]
 
     def store(self, values: list[ir.Value], address: ir.Value) -> None:
-        for value, p in zip(values, self._pointers(address), strict=True):
-            self.builder.store(value, p, align=self.bytes)
-
-    def scalar(self, address: ir.Value) -> ir.Value:
-        return self.builder.load(self.builder.inttoptr(address, POINTER), align=self.bytes, typ=self.element)
+        for value, each in zip(values, self.offsets, strict=True):
+            self.lanes.store(value, self.builder.add(address, I64(each)), self.element_type)
 
     def splat(self, address: ir.Value) -> ir.Value:
-        return vector.splat(self.builder, self.scalar(address))
+        return self.lanes.load_splat(address, self.element_type)
 
     def subtract(self, sums: list[ir.Value], factor: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
         """The sums minus a factor times the values."""
         negative = self.builder.fneg(factor)
-        pairs = zip(sums, values, strict=True)
-        return [call(self.builder, self.name, self.type, negative, value, total) for total, value in pairs]
+        return [self.lanes.intrinsic("fmuladd", negative, *each) for each in zip(values, sums, strict=True)]
 
 
 NUMBA_TYPES = {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
-LANES = lanes()
 COMPLEX_BLOCK = 32
 """Right-hand sides of one unit of complex numbers."""
 Pointer = Any  # the result of `pointer`: Numba indexes it like an array

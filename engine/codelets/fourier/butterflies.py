@@ -14,12 +14,11 @@ from typing import NamedTuple
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet
 from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.lanes import I64, ITEM_BYTES, Lanes
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import F32, I32, I64, POINTER, call
 from engine.codelets.language.record import Record
 from engine.machine_code.llvm import ir
 
-ITEM_BYTES = {"f32": 4, "f64": 8}
 Complex = tuple[ir.Value, ir.Value]
 
 
@@ -34,49 +33,32 @@ class FourierLanes(NamedTuple):
         """The bytes of a vector."""
         return ITEM_BYTES[self.element_type] * self.width
 
-    @property
-    def element(self) -> ir.Type:
-        """LLVM's type of a lane."""
-        return F32 if self.element_type == "f32" else ir.DoubleType()
-
-    def vector(self, times: int = 1) -> ir.VectorType:
-        """LLVM's type of a vector, or of one of several times its lanes."""
-        return ir.VectorType(self.element, times * self.width)
-
-    def constant(self, number: float) -> ir.Constant:
-        """The number in all lanes."""
-        return ir.Constant(self.vector(), [self.element(number)] * self.width)
-
 
 class Arithmetic:
     """Complex arithmetic on lanes, and their elements in memory."""
 
     def __init__(self, builder: ir.IRBuilder, lanes: FourierLanes, first: ir.Value) -> None:
-        self.builder, self.lanes = builder, lanes
+        self.builder, self.lanes, self.vectors = builder, lanes, Lanes(builder, lanes.width)
         self.offsets = first, builder.sub(I64(lanes.bytes), first)
 
     def load(self, address: ir.Value) -> Complex:
         """The element at an address."""
-        real, imaginary = (self._vector_at(address, each) for each in self.offsets)
+        places = (self.builder.add(address, each) for each in self.offsets)
+        real, imaginary = (self.vectors.load(each, self.lanes.element_type) for each in places)
         return real, imaginary
-
-    def _vector_at(self, address: ir.Value, offset: ir.Value) -> ir.Value:
-        place = self.builder.inttoptr(self.builder.add(address, offset), POINTER)
-        return self.builder.load(place, align=ITEM_BYTES[self.lanes.element_type], typ=self.lanes.vector())
 
     def store(self, value: Complex, address: ir.Value) -> None:
         """Stores an element."""
         for part, offset in zip(value, self.offsets, strict=True):
-            place = self.builder.inttoptr(self.builder.add(address, offset), POINTER)
-            self.builder.store(part, place, align=ITEM_BYTES[self.lanes.element_type])
+            self.vectors.store(part, self.builder.add(address, offset), self.lanes.element_type)
+
+    def constant(self, number: float) -> ir.Constant:
+        """The real number in all lanes."""
+        return self.vectors.constant(self.lanes.element_type, number)
 
     def number(self, address: ir.Value) -> ir.Value:
         """The real number at an address, in all lanes."""
-        size, builder = ITEM_BYTES[self.lanes.element_type], self.builder
-        scalar = builder.load(builder.inttoptr(address, POINTER), align=size, typ=self.lanes.element)
-        nothing = ir.Constant(self.lanes.vector(), ir.Undefined)
-        everywhere = ir.Constant(ir.VectorType(I32, self.lanes.width), [0] * self.lanes.width)
-        return builder.shuffle_vector(builder.insert_element(nothing, scalar, I32(0)), nothing, everywhere)
+        return self.vectors.load_splat(address, self.lanes.element_type)
 
     def root(self, address: ir.Value) -> Complex:
         """The complex number at an address, in all lanes."""
@@ -95,8 +77,7 @@ class Arithmetic:
 
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """a * b + c of vectors."""
-        kind = f"v{self.lanes.width}{self.lanes.element_type}"
-        return call(self.builder, f"fmuladd.{kind}", self.lanes.vector(), a, b, c)
+        return self.vectors.intrinsic("fmuladd", a, b, c)
 
     def multiply(self, a: Complex, b: Complex) -> Complex:
         builder = self.builder
@@ -123,7 +104,7 @@ def _of_four(math: Arithmetic, x: Sequence[Complex]) -> list[Complex]:
 
 def _of_eight(math: Arithmetic, x: Sequence[Complex]) -> list[Complex]:
     pairs = [_of_two(math, (a, b)) for a, b in zip(x[:4], x[4:], strict=True)]
-    builder, half = math.builder, math.lanes.constant(sqrt(0.5))
+    builder, half = math.builder, math.constant(sqrt(0.5))
     later = [difference for _, difference in pairs]
     (a, b), (c, d) = later[1], later[3]
     later[1] = math.scaled((builder.fadd(a, b), builder.fsub(b, a)), half)
@@ -135,7 +116,7 @@ def _of_eight(math: Arithmetic, x: Sequence[Complex]) -> list[Complex]:
 
 def _of_odd(math: Arithmetic, x: Sequence[Complex]) -> list[Complex]:
     """Sums and differences of elements with conjugate roots, which save half of the products."""
-    order, builder, constant = len(x), math.builder, math.lanes.constant
+    order, builder, constant = len(x), math.builder, math.constant
     pairs = [_of_two(math, (x[k], x[order - k])) for k in range(1, order // 2 + 1)]
     total = x[0]
     for each, _ in pairs:
@@ -208,18 +189,14 @@ def _emit_pass(
     run = builder.mul(stride, size)  # the bytes of all q
     apart = builder.mul(rest, run)
     _columns(math, radix, (x, apart), (y, run), run, None)
-    more, end = builder.append_basic_block("more"), builder.append_basic_block("end")
-    builder.cbranch(builder.icmp_signed(">", rest, I64(1)), more, end)
-    builder.position_at_end(more)
     wide = builder.mul(run, I64(radix))
-    loop = EmittedLoop(builder, "roots", I64(1), rest, I64(1), [builder.add(x, run), builder.add(y, wide), roots])
+    start = [builder.add(x, run), builder.add(y, wide), roots]
+    loop = EmittedLoop(builder, "roots", I64(1), rest, I64(1), start, may_be_empty=True)
     source, target, table = loop.carried
     item = 2 * ITEM_BYTES[lanes.element_type]
     factors = [math.root(builder.add(table, I64(item * j))) for j in range(radix - 1)]
     _columns(math, radix, (source, apart), (target, run), run, factors)
     loop.close([builder.add(source, run), builder.add(target, wide), builder.add(table, I64(item * (radix - 1)))])
-    builder.branch(end)
-    builder.position_at_end(end)
 
 
 def _columns(

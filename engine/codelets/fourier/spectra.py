@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.codelets.fourier.butterflies import ITEM_BYTES, Arithmetic, Complex, FourierLanes
+from engine.codelets.fourier.butterflies import Arithmetic, Complex, FourierLanes
 from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.lanes import I64, ITEM_BYTES, Lanes
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I32, I64, POINTER
 from engine.codelets.language.switched import outlined
 from engine.machine_code.llvm import ir
 
@@ -66,13 +66,13 @@ def untangled(lanes: FourierLanes) -> Any:
     """
 
     def pair(math: Arithmetic, total: Complex, difference: Complex, root: Complex) -> Pair:
-        half, builder = math.lanes.constant(0.5), math.builder
+        half, builder = math.constant(0.5), math.builder
         total, (a, b) = math.scaled(total, half), math.scaled(difference, half)
         one, (re, im) = _both(math, total, (b, builder.fneg(a)), root)
         return one, (re, builder.fneg(im))
 
     def ends(math: Arithmetic, x: ir.Value, last: ir.Value) -> None:
-        builder, zero = math.builder, math.lanes.constant(0)
+        builder, zero = math.builder, math.constant(0)
         re, im = math.load(x)
         math.store((builder.fadd(re, im), zero), x)
         math.store((builder.fsub(re, im), zero), last)
@@ -105,13 +105,10 @@ def _mirrored(math: Arithmetic, arguments: tuple[ir.Value, ...], ends: Ends, pai
     builder, size = math.builder, I64(2 * math.lanes.bytes)
     last = builder.add(x, builder.mul(half, size))
     ends(math, x, last)
-    more, end = builder.append_basic_block("more"), builder.append_basic_block("end")
-    builder.cbranch(builder.icmp_signed(">", half, I64(1)), more, end)
-    builder.position_at_end(more)
     pairs = builder.add(builder.sdiv(half, I64(2)), I64(1))
     item = I64(2 * ITEM_BYTES[math.lanes.element_type])
     start = [builder.add(x, size), builder.sub(last, size), builder.add(roots, item)]
-    loop = EmittedLoop(builder, "pairs", I64(1), pairs, I64(1), start)
+    loop = EmittedLoop(builder, "pairs", I64(1), pairs, I64(1), start, may_be_empty=True)
     low, high, root = loop.carried
     (a, b), (c, d) = math.load(low), math.load(high)
     total, difference = (builder.fadd(a, c), builder.fsub(b, d)), (builder.fsub(a, c), builder.fadd(b, d))
@@ -119,8 +116,6 @@ def _mirrored(math: Arithmetic, arguments: tuple[ir.Value, ...], ends: Ends, pai
     math.store(other, high)
     math.store(one, low)
     loop.close([builder.add(low, size), builder.sub(high, size), builder.add(root, item)])
-    builder.branch(end)
-    builder.position_at_end(end)
 
 
 def _both(math: Arithmetic, total: Complex, a: Complex, b: Complex) -> Pair:
@@ -145,13 +140,8 @@ def parted(lanes: FourierLanes) -> Any:
 
     def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:
         target, source = arguments
-        builder, count, size = math.builder, lanes.width, ITEM_BYTES[lanes.element_type]
-        both = builder.load(builder.inttoptr(source, POINTER), align=size, typ=lanes.vector(2))
-        nothing, kind = ir.Constant(both.type, ir.Undefined), ir.VectorType(I32, count)
-        real, imaginary = (
-            builder.shuffle_vector(both, nothing, ir.Constant(kind, list(range(part, 2 * count, 2)))) for part in (0, 1)
-        )
-        math.store((real, imaginary), target)
+        both = Lanes(math.builder, 2 * lanes.width).load(source, lanes.element_type)
+        math.store(math.vectors.parts(both), target)
 
     return _function("part", lanes, body)
 
@@ -161,10 +151,7 @@ def paired(lanes: FourierLanes) -> Any:
 
     def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:
         source, target = arguments
-        builder, count, size = math.builder, lanes.width, ITEM_BYTES[lanes.element_type]
-        real, imaginary = math.load(source)
-        order = [lane + count * part for lane in range(count) for part in (0, 1)]
-        both = builder.shuffle_vector(real, imaginary, ir.Constant(ir.VectorType(I32, 2 * count), order))
-        builder.store(both, builder.inttoptr(target, POINTER), align=size)
+        both = math.vectors.paired(*math.load(source))
+        Lanes(math.builder, 2 * lanes.width).store(both, target, lanes.element_type)
 
     return _function("pair", lanes, body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import gcd
 
-from engine.emit.lanes import ITEM_BYTES, is_complex
+from engine.codelets.language.lanes import ITEM_BYTES, is_complex
 from engine.host.unit_chain import UnitChain
 from engine.machine_code.processor import lanes
 from engine.program.program import ComputeSet, Program
