@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llvmlite import binding
 
 from engine.errors import InternalError
@@ -20,20 +22,26 @@ def object_of(texts: list[str], function: str, name: str, in_vectors: bool = Fal
 
     Raises InternalError for a codelet that needs Python or Numba at run time, for instance one that allocates.
     """
-    context = binding.create_context()
-    module, *others = [binding.parse_assembly(text, context) for text in texts]
-    for other in others:
-        module.link_in(other)
+    module = linked(texts, function)
     module.get_function(function).name = name
-    for each in (*module.functions, *module.global_variables):
-        if not each.is_declaration and each.name != name:
-            each.linkage = "internal"
     pipeline = optimising.WRITTEN_IN_VECTORS if in_vectors else PIPELINE
     optimising.optimise(module, pipeline)
     foreign = foreign_symbols(module)
     if foreign:
         raise InternalError(f"Expected a codelet that needs no runtime. Received: {name} with {', '.join(foreign)}.")
     return optimising.object_of(module, pipeline)
+
+
+def linked(texts: Sequence[str], function: str) -> binding.ModuleRef:
+    """One module of the modules of IR, in which all that is defined is internal but the function of this name."""
+    context = binding.create_context()
+    module, *others = [binding.parse_assembly(text, context) for text in texts]
+    for other in others:
+        module.link_in(other)
+    for each in (*module.functions, *module.global_variables):
+        if not each.is_declaration and each.name != function:
+            each.linkage = "internal"
+    return module
 
 
 def foreign_symbols(module: binding.ModuleRef) -> list[str]:

@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba.core import errors, target_extension, types
 from numba.core.compiler_lock import global_compiler_lock
 
 from engine.codelets.language.frontend import NAME, FunctionCompiler, _contexts
-from engine.codelets.language.linking import foreign_symbols
+from engine.codelets.language.lanes import I8, I32, I64
+from engine.codelets.language.linking import foreign_symbols, linked
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.vertex import (
     ENTRY,
     NUMBA_TYPES,
@@ -31,7 +33,6 @@ from engine.errors import VertexError
 from engine.garbage import collector_paused
 from engine.ir.shape import NUMPY_TYPES
 
-I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = I8.as_pointer()
 SUMS = re.compile(r"\b(fadd|fsub|fmul) contract\b")
 
@@ -77,15 +78,11 @@ def _load_numpy() -> None:
 
 def _linked(texts: Sequence[str]) -> bytes:
     """Links one module, in which all names but the entry's are numbers: equal functions give equal bitcode."""
-    context = binding.create_context()
-    first, *others = [binding.parse_assembly(text, context) for text in texts]
-    for other in others:
-        first.link_in(other)
-    for number, each in enumerate((*first.functions, *first.global_variables)):
+    module = linked(texts, ENTRY)
+    for number, each in enumerate((*module.functions, *module.global_variables)):
         if not each.is_declaration and each.name != ENTRY:
-            each.linkage = "internal"
             each.name = f"inner.{number}"
-    return bytes(first.as_bitcode())
+    return bytes(module.as_bitcode())
 
 
 def _check(bitcode: bytes, title: str) -> None:
@@ -114,24 +111,15 @@ def _entry(name: str, arguments: Sequence[VertexArgument]) -> str:
     entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 4), ENTRY)
     parameters, lo, hi, _ = entry.args
     b = ir.IRBuilder(entry.append_basic_block("entry"))
-    head, body, failed, following, end = (
-        entry.append_basic_block(n) for n in ("head", "body", "failed", "next", "end")
-    )
     block = b.inttoptr(parameters, I64.as_pointer())
     result, exception = b.alloca(POINTER), b.alloca(POINTER)
-    before = b.block
-    b.branch(head)
-    b.position_at_end(head)
-    unit = b.phi(I64)
-    unit.add_incoming(lo, before)
-    b.cbranch(b.icmp_signed("<", unit, hi), body, end)
-    b.position_at_end(body)
+    loop = EmittedLoop(b, "unit", lo, hi, I64(1), may_be_empty=True)
 
     def word(number: int) -> ir.Value:
         return b.load(b.gep(block, [I64(number)]))
 
     rows, grain = word(VertexBlock.ROWS), word(VertexBlock.GRAIN)
-    rest = b.sub(rows, b.mul(unit, grain))
+    rest = b.sub(rows, b.mul(loop.at, grain))
     count = b.select(b.icmp_signed("<", rest, grain), rest, grain)
     values: list[ir.Value] = [result, exception]
     first = VertexBlock.WORDS
@@ -139,7 +127,7 @@ def _entry(name: str, arguments: Sequence[VertexArgument]) -> str:
         dimensions = [word(first + VertexArray.WORDS + d) for d in range(each.rank)]
         if each.split == "split":
             dimensions[0] = count
-        offset = b.mul(unit, word(first + VertexArray.STRIDE))
+        offset = b.mul(loop.at, word(first + VertexArray.STRIDE))
         address = b.inttoptr(b.add(word(first + VertexArray.ADDRESS), offset), POINTER)
         values += _array(b, address, dimensions, NUMPY_TYPES[each.element_type].itemsize, each.split == "reduction")
         first += VertexArray.WORDS + each.rank
@@ -147,15 +135,9 @@ def _entry(name: str, arguments: Sequence[VertexArgument]) -> str:
     for number, value in enumerate(values):
         if value.type == POINTER and number > 1:
             callee.args[number].add_attribute("noalias")
-    status = b.call(callee, values)
-    b.cbranch(b.icmp_signed("==", status, I32(0)), following, failed)
-    b.position_at_end(failed)
-    b.call(ir.Function(module, ir.FunctionType(ir.VoidType(), []), RAISES), [])
-    b.branch(following)
-    b.position_at_end(following)
-    unit.add_incoming(b.add(unit, I64(1)), following)
-    b.branch(head)
-    b.position_at_end(end)
+    with b.if_then(b.icmp_signed("!=", b.call(callee, values), I32(0))):
+        b.call(ir.Function(module, ir.FunctionType(ir.VoidType(), []), RAISES), [])
+    loop.close()
     b.ret_void()
     return str(module)
 
