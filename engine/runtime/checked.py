@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from engine.runtime.exceptions import exception
 from engine.runtime.executable import Executable, Progress
 from engine.runtime.executor import State
 from engine.runtime.feeds import RowFeed
-from engine.runtime.observer import Observer
-from engine.runtime.rings import AnyRing
-from engine.runtime.time_limit import TimeLimit
 from engine.runtime.workers import completed_steps
 
 
@@ -38,14 +34,7 @@ class CheckedExecutable(Executable):
         self._state = np.zeros(0, np.int64)
 
     def run(
-        self,
-        steps: int,
-        feeds: list[RowFeed],
-        variables: list[DeviceBuffer],
-        outputs: Literal["last", "all"] = "last",
-        observer: Observer | None = None,
-        queues: Mapping[str, AnyRing] | None = None,
-        limit: TimeLimit | None = None,
+        self, steps: int, feeds: list[RowFeed], variables: list[DeviceBuffer], *arguments: Any, **named: Any
     ) -> list[np.ndarray]:
         """Runs like `Executable.run`.
 
@@ -55,7 +44,7 @@ class CheckedExecutable(Executable):
         for number in self._written:
             self._saved[number] = variables[number].read_into(self._saved.get(number))
         self._record[:] = 0
-        results = super().run(steps, feeds, variables, outputs, observer, queues, limit)
+        results = super().run(steps, feeds, variables, *arguments, **named)
         if self._counters.size and self._record[self._counters].any():
             for number in self._written:
                 variables[number].write(self._saved[number])
