@@ -10,16 +10,16 @@ from math import prod
 from string import Formatter
 from typing import get_args
 
-from engine.errors import ResourceLimit
+from engine.errors import InternalError, ResourceLimit
 from engine.files.trust import check_vertex
 from engine.ir import Instruction, Module, Shape, TupleShape
-from engine.ir.device_operations import INFEED, is_first_of_equal, is_queue, is_vertex, queue_of
-from engine.ir.factorizations import factorization_shapes, is_factorization
-from engine.ir.interpolation import interpolation_shape, is_interpolation
+from engine.ir.device_operations import FIRST_OF_EQUAL, INFEED, QUEUES, VERTEX, queue_of, target_of
+from engine.ir.factorizations import FACTORIZATIONS, factorization_shapes
+from engine.ir.interpolation import INTERPOLATION, interpolation_shape
 from engine.ir.opcodes import CONTROL_FLOW, opcodes_that, registering
 from engine.ir.shape import INTEGERS
 from engine.ir.shape_rules import array_operands, array_result, require
-from engine.ir.value_checks import CheckKind, ValueCheck, is_value_check
+from engine.ir.value_checks import VALUE_CHECK, CheckKind, ValueCheck
 from engine.ir.verifier import verify
 from engine.resource_limits import above, current_limits
 
@@ -64,8 +64,10 @@ def _check_applied(instruction: Instruction) -> None:
             raise ResourceLimit(f"Expected at most {expected}. Received: {len(each.instructions)}. Divide the program.")
 
 
-check_for = registering(CHECKS)
-"""Decorator of the check of some opcodes; it runs after the shape rules, and may raise InternalError."""
+CUSTOM_CALLS: dict[str, Check] = {}
+check_for, check_call = registering(CHECKS), registering(CUSTOM_CALLS)
+"""Decorators of the check of some opcodes, or of the targets of custom calls; it runs after the shape rules, and may
+raise InternalError."""
 
 
 def different(dimensions: Sequence[int], rank: int, name: str) -> None:
@@ -224,6 +226,7 @@ def _random_bits(instruction: Instruction) -> None:
     require(bits.element_type in INTEGERS, f"Expected bits of an integer type. Received: {bits}.")
 
 
+@check_call(VALUE_CHECK)
 def _value_check(instruction: Instruction) -> None:
     operands = array_operands(instruction)
     require(len(operands) == 2 and operands[1] == instruction.shape == TOKEN, "Expected an array and a token s32[].")
@@ -244,30 +247,39 @@ def _value_check(instruction: Instruction) -> None:
 
 @check_for("custom-call")
 def _custom_call(instruction: Instruction) -> None:
-    if is_vertex(instruction):
-        check_vertex(instruction)
-        return
-    if is_factorization(instruction):
-        shapes = factorization_shapes(instruction)
-        require(instruction.shape == TupleShape(shapes), f"Expected {shapes}. Received: {instruction.shape}.")
-        return
-    if is_interpolation(instruction):
-        made = interpolation_shape(instruction)
-        require(instruction.shape == made, f"Expected {made}. Received: {instruction.shape}.")
-        return
-    if is_first_of_equal(instruction):
-        operands = array_operands(instruction)
-        fits = len(operands) == 1 and operands[0].rank == 1 and operands[0].element_type in INTEGERS
-        require(fits and instruction.shape == Shape("s32", operands[0].dimensions), "Expected ids [n] and s32 [n].")
-        return
-    if is_value_check(instruction):
-        _value_check(instruction)
-        return
-    require(
-        is_queue(instruction),
-        f"Expected a queue, value check, vertex, factorization, interpolation or first of equal ids. "
-        f"Received: {instruction.get('custom_call_target')!r:.80}.",
-    )
+    check = CUSTOM_CALLS.get(target_of(instruction) or "")
+    if check is None:
+        raise InternalError(
+            f"Expected a queue, value check, vertex, factorization, interpolation or first of equal ids. "
+            f"Received: {instruction.get('custom_call_target')!r:.80}."
+        )
+    check(instruction)
+
+
+CUSTOM_CALLS[VERTEX] = check_vertex
+
+
+@check_call(*FACTORIZATIONS)
+def _factorization(instruction: Instruction) -> None:
+    shapes = factorization_shapes(instruction)
+    require(instruction.shape == TupleShape(shapes), f"Expected {shapes}. Received: {instruction.shape}.")
+
+
+@check_call(INTERPOLATION)
+def _interpolation(instruction: Instruction) -> None:
+    made = interpolation_shape(instruction)
+    require(instruction.shape == made, f"Expected {made}. Received: {instruction.shape}.")
+
+
+@check_call(FIRST_OF_EQUAL)
+def _first_of_equal(instruction: Instruction) -> None:
+    operands = array_operands(instruction)
+    fits = len(operands) == 1 and operands[0].rank == 1 and operands[0].element_type in INTEGERS
+    require(fits and instruction.shape == Shape("s32", operands[0].dimensions), "Expected ids [n] and s32 [n].")
+
+
+@check_call(*QUEUES)
+def _queue(instruction: Instruction) -> None:
     require(bool(queue_of(instruction)), "Expected a queue with a name.")
     operands, shape = array_operands(instruction), instruction.shape
     flat = isinstance(shape, Shape) or all(isinstance(each, Shape) for each in shape.elements)

@@ -107,11 +107,6 @@ def is_vertex(instruction: Instruction) -> bool:
     return target_of(instruction) == VERTEX
 
 
-def is_first_of_equal(instruction: Instruction) -> bool:
-    """Whether an instruction finds the first positions of equal ids."""
-    return target_of(instruction) == FIRST_OF_EQUAL
-
-
 def calls_of_host_functions(module: Module) -> Iterator[Instruction]:
     """All calls of functions of the host in a module."""
     return (i for computation in module.computations() for i in computation.instructions if is_host_function(i))

@@ -26,11 +26,6 @@ SETTINGS: dict[str | None, set[str]] = {SVD: {"vectors"}, EIGH: {"vectors"}, QR:
 """The names in the config of each target."""
 
 
-def is_factorization(instruction: Instruction) -> bool:
-    """Whether an instruction is a factorization."""
-    return target_of(instruction) in FACTORIZATIONS
-
-
 def factorization_shapes(instruction: Instruction) -> tuple[Shape, ...]:
     """The shapes of the results, given those of the operands. Raises InternalError for other shapes or settings."""
     target, shapes = target_of(instruction), [each.array_shape for each in instruction.operands]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.errors import InternalError
-from engine.ir.device_operations import config_of, target_of
+from engine.ir.device_operations import config_of
 from engine.ir.module import Instruction
 from engine.ir.shape import Shape
 
@@ -16,11 +16,6 @@ INTERPOLATION = "ipu.interpolation"
 """(images [n, h, w, c]) -> images [n, *size, c], f32; config {"size": [height, width], "corners": whether corners are
 aligned, "centers": whether pixels are at their centres, "gradient": true for the gradient by images of that size}."""
 SETTINGS = {"size", "corners", "centers", "gradient"}
-
-
-def is_interpolation(instruction: Instruction) -> bool:
-    """Whether an instruction is a custom call that interpolates images."""
-    return target_of(instruction) == INTERPOLATION
 
 
 def interpolation_shape(instruction: Instruction) -> Shape:

@@ -33,6 +33,7 @@ NO_WORK = WorkEstimate()
 Value = Buffer | tuple["Value", ...]
 Lowering = Callable[["Context", Instruction], Value]
 LOWERINGS: dict[str, Lowering] = {}
+CUSTOM_CALLS: dict[str, Lowering] = {}
 DEFERRED = AFFINE | SOURCES | TUPLES
 """Opcodes that are lowered when their results are first read: most moves need no memory."""
 
@@ -73,8 +74,9 @@ class LoweredBody:
     partitions: dict[Buffer, Partition]
 
 
-lowering = registering(LOWERINGS)
-"""Decorator of a function that lowers an instruction to compute sets and returns its result's buffers."""
+lowering, custom_call = registering(LOWERINGS), registering(CUSTOM_CALLS)
+"""Decorators of a function that lowers an instruction to compute sets and returns its result's buffers: by opcode, and
+by the target of a custom call."""
 _FACTOR = (
     "tf.linalg.qr, solve and inv come to this where matrices are complex, or of a shape that a called tf.function does "
     "not know. Give it one by tf.ensure_shape, compute with real matrices, use tf.linalg.cholesky "

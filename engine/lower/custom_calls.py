@@ -10,9 +10,10 @@ from math import prod
 
 from engine.host_functions import bound_function
 from engine.ir import Instruction, Shape
-from engine.ir.value_checks import ValueCheck
+from engine.ir.device_operations import HOST_FUNCTION, VERTEX, target_of
+from engine.ir.value_checks import VALUE_CHECK, ValueCheck
 from engine.ir.vertices import Slice, VertexCall, arrays_of, results_of
-from engine.lower.context import Context, Value
+from engine.lower.context import CUSTOM_CALLS, Context, Value, custom_call, lowering
 from engine.program.program import Address, Buffer, Partition, Span, VertexCycles, WorkEstimate
 from engine.program.work.host_call import HostCall
 from engine.program.work.value_check import CheckRecord, ValueCheckWork
@@ -24,6 +25,16 @@ SMALL = 1 << 14
 """Elements up to which one worker runs all vertices."""
 
 
+@lowering("custom-call")
+def lower_custom_call(context: Context, instruction: Instruction) -> Value:
+    """Lowers a custom call by its target. Raises UnsupportedOperation for one that the engine does not have."""
+    lower = CUSTOM_CALLS.get(target_of(instruction) or "")
+    if lower is None:
+        raise context.unsupported(instruction)
+    return lower(context, instruction)
+
+
+@custom_call(HOST_FUNCTION)
 def lower_host_function(context: Context, instruction: Instruction) -> Value:
     """The function's results and the token, which only orders calls: all calls touch the call block, in this order.
 
@@ -41,6 +52,7 @@ def lower_host_function(context: Context, instruction: Instruction) -> Value:
     return token if isinstance(instruction.shape, Shape) else (*results, token)
 
 
+@custom_call(VALUE_CHECK)
 def lower_value_check(context: Context, instruction: Instruction) -> Value:
     """The token, which only keeps the check alive."""
     operand, token = instruction.operands
@@ -57,6 +69,7 @@ def lower_value_check(context: Context, instruction: Instruction) -> Value:
     return context.buffer(token)
 
 
+@custom_call(VERTEX)
 def lower_vertex(context: Context, instruction: Instruction) -> Value:
     """The results, of which each unit alone writes its slice."""
     vertex, shapes = VertexCall.of(instruction), arrays_of(instruction)

@@ -6,8 +6,8 @@ from math import prod
 
 from engine.ir import Instruction
 from engine.ir.device_operations import config_of, target_of
-from engine.ir.factorizations import EIGH, LU, QR, SVD, factorization_shapes
-from engine.lower.context import Context, Value
+from engine.ir.factorizations import EIGH, FACTORIZATIONS, LU, QR, SVD, factorization_shapes
+from engine.lower.context import Context, Value, custom_call
 from engine.lower.linear_algebra import SMALL
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.work.factors import FactorizationWork
@@ -18,6 +18,7 @@ side.
 """
 
 
+@custom_call(*FACTORIZATIONS)
 def lower_factorization(context: Context, instruction: Instruction) -> Value:
     """The results, in the element type of the operands."""
     shapes = factorization_shapes(instruction)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from engine.ir import Instruction, Shape
-from engine.lower.context import Context, Value, lowering
+from engine.ir.device_operations import FIRST_OF_EQUAL
+from engine.lower.context import Context, Value, custom_call, lowering
 from engine.lower.general_scatter import combiner_for
 from engine.ops.apply import single_operation
 from engine.program.building.copies import copy_buffer
@@ -114,6 +115,7 @@ def _named_rows(instruction: Instruction) -> int:
     return ids.elements if last else 0
 
 
+@custom_call(FIRST_OF_EQUAL)
 def lower_first_of_equal(context: Context, instruction: Instruction) -> Value:
     """Finds the first positions of equal ids."""
     (ids,) = instruction.operands

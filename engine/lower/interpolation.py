@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.ir import Instruction
-from engine.ir.interpolation import interpolation_matrices
-from engine.lower.context import Context, Value
+from engine.ir.interpolation import INTERPOLATION, interpolation_matrices
+from engine.lower.context import Context, Value, custom_call
 from engine.program.program import Address, Partition, Span, WorkEstimate
 from engine.program.work.base import MOST_UNITS, Array
 from engine.program.work.interpolation import InterpolationWork, taps_of
@@ -13,6 +13,7 @@ SMALL = 1 << 13
 """Elements of a result that one worker computes."""
 
 
+@custom_call(INTERPOLATION)
 def lower_interpolation(context: Context, instruction: Instruction) -> Value:
     """Computes images by sums of source rows, and then by sums along columns."""
     source, target = context.buffer(instruction.operands[0]), context.result_buffer(instruction)

@@ -9,24 +9,8 @@ from __future__ import annotations
 
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Shape
-from engine.ir.device_operations import (
-    INFEED,
-    QueueSignature,
-    is_first_of_equal,
-    is_host_function,
-    is_queue,
-    is_vertex,
-    queue_of,
-    queue_signature,
-)
-from engine.ir.factorizations import is_factorization
-from engine.ir.interpolation import is_interpolation
-from engine.ir.value_checks import is_value_check
-from engine.lower.context import Context, Value, lowering
-from engine.lower.custom_calls import lower_host_function, lower_value_check, lower_vertex
-from engine.lower.factorizations import lower_factorization
-from engine.lower.indexing import lower_first_of_equal
-from engine.lower.interpolation import lower_interpolation
+from engine.ir.device_operations import QUEUES, Direction, QueueSignature, queue_of, queue_signature
+from engine.lower.context import Context, Value, custom_call
 from engine.program.control_words import CONTROL_LINE, Ring
 from engine.program.program import Address, Buffer, Partition, ProgramQueue, Span, WorkEstimate
 from engine.program.work.queues import (
@@ -51,36 +35,22 @@ Placed = list[tuple[Buffer, Buffer]]
 """Leaves that have any bytes: their slots, and the arrays in the arena."""
 
 
-@lowering("custom-call")
-def lower_custom_call(context: Context, instruction: Instruction) -> Value:
-    """Lowers an infeed, an outfeed, or another custom call that the engine has, by its target.
+@custom_call(*QUEUES)
+def lower_queue(context: Context, instruction: Instruction) -> Value:
+    """The leaves of an infeed and the token, or the token of an outfeed: the operand's, as its value has no readers.
 
-    The value is an infeed's leaves and the token, a host function's results and the token, the token of an outfeed or a
-    check, or the results of other calls. The token is the operand's, as its value has no readers. Raises
-    UnsupportedOperation for other custom calls, ConfigurationError for a queue used with different leaves.
+    Raises ConfigurationError for a queue used with different leaves.
     """
-    if is_host_function(instruction):
-        return lower_host_function(context, instruction)
-    if is_value_check(instruction):
-        return lower_value_check(context, instruction)
-    if is_vertex(instruction):
-        return lower_vertex(context, instruction)
-    if is_factorization(instruction):
-        return lower_factorization(context, instruction)
-    if is_interpolation(instruction):
-        return lower_interpolation(context, instruction)
-    if is_first_of_equal(instruction):
-        return lower_first_of_equal(context, instruction)
-    if not is_queue(instruction):
-        raise context.unsupported(instruction)
-    queue = _queue(context, instruction)
-    token = context.buffer(instruction.operands[-1])
-    if instruction["custom_call_target"] == INFEED:
+    queue, token = _queue(context, instruction), context.buffer(instruction.operands[-1])
+    direction = queue.signature.direction
+    if direction == "infeed":
         arrays = [context.result_buffer(instruction, k) for k in range(len(queue.leaves))]
-        _infeed(context, instruction, queue, _placed(queue, arrays))
+    else:
+        arrays = [context.buffer(operand) for operand in instruction.operands[:-1]]
+    placed = [(slots, array) for slots, array in zip(queue.leaves, arrays, strict=True) if slots.shape.bytes]
+    _move(context, instruction, queue, placed, direction)
+    if direction == "infeed":
         return (*arrays, token)
-    arrays = [context.buffer(operand) for operand in instruction.operands[:-1]]
-    _outfeed(context, instruction, queue, _placed(queue, arrays))
     return token if isinstance(instruction.shape, Shape) else (token,)
 
 
@@ -108,40 +78,30 @@ def _described(signature: QueueSignature) -> str:
     return f"an {signature.direction} of ({', '.join(map(str, signature.shapes))})"
 
 
-def _placed(queue: ProgramQueue, arrays: list[Buffer]) -> Placed:
-    return [(slots, array) for slots, array in zip(queue.leaves, arrays, strict=True) if slots.shape.bytes]
-
-
-def _infeed(context: Context, instruction: Instruction, queue: ProgramQueue, placed: Placed) -> None:
+def _move(
+    context: Context, instruction: Instruction, queue: ProgramQueue, placed: Placed, direction: Direction
+) -> None:
+    """Moves a row between the slots of a ring and arrays: a small one by one worker, which also waits for it."""
+    is_infeed = direction == "infeed"
     slots, arrays = [Span(s) for s, _ in placed], [Span(a) for _, a in placed]
     if _bytes(placed) <= SMALL_ROW:
-        _emit(context, instruction, "infeed", InfeedRow, queue, None, placed, slots, [*slots, *arrays])
+        spans = ([slots, [*slots, *arrays]], InfeedRow) if is_infeed else ([arrays, slots], OutfeedRow)
+        _emit(context, instruction, direction, spans[1], queue, None, placed, *spans[0])
         context.mark("leave", 0)
         return
     slot = context.new_buffer(f"{instruction.name}.slot", Shape("s64"))
     # The wait returns the slots of the row before to the host: no worker may still copy from them.
-    _emit(context, instruction, "infeed.wait", InfeedWait, queue, slot, [], [], [*slots, Span(slot)])
+    wait = InfeedWait if is_infeed else OutfeedWait
+    _emit(context, instruction, f"{direction}.wait", wait, queue, slot, [], [], [*slots, Span(slot)])
     context.mark("leave", 0)
     for ring, array in placed:
         units, unit_bytes, partition = _units(array.shape)
-        reads, writes = [Span(ring, partition), Span(slot)], [Span(array, partition)]
-        _copy(context, instruction, InfeedCopy, (ring, array, slot), units, unit_bytes, reads, writes)
-
-
-def _outfeed(context: Context, instruction: Instruction, queue: ProgramQueue, placed: Placed) -> None:
-    slots, arrays = [Span(s) for s, _ in placed], [Span(a) for _, a in placed]
-    if _bytes(placed) <= SMALL_ROW:
-        _emit(context, instruction, "outfeed", OutfeedRow, queue, None, placed, arrays, slots)
-        context.mark("leave", 0)
-        return
-    slot = context.new_buffer(f"{instruction.name}.slot", Shape("s64"))
-    _emit(context, instruction, "outfeed.wait", OutfeedWait, queue, slot, [], [], [*slots, Span(slot)])
-    context.mark("leave", 0)
-    for ring, array in placed:
-        units, unit_bytes, partition = _units(array.shape)
-        reads, writes = [Span(array, partition), Span(slot)], [Span(ring, partition)]
-        _copy(context, instruction, OutfeedCopy, (ring, array, slot), units, unit_bytes, reads, writes)
-    _emit(context, instruction, "outfeed.publish", OutfeedPublish, queue, None, [], slots, [])
+        source, target = (ring, array) if is_infeed else (array, ring)
+        spans_of_copy = [Span(source, partition), Span(slot)], [Span(target, partition)]
+        kind = InfeedCopy if is_infeed else OutfeedCopy
+        _copy(context, instruction, kind, (ring, array, slot), units, unit_bytes, *spans_of_copy)
+    if not is_infeed:
+        _emit(context, instruction, "outfeed.publish", OutfeedPublish, queue, None, [], slots, [])
 
 
 def _bytes(placed: Placed) -> int:

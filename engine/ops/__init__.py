@@ -6,7 +6,9 @@ from engine.ops import (  # noqa: F401
     contraction,
     control,
     convolution,
+    factorizations,
     indexing,
+    interpolation,
     linear_algebra,
     normalization,
     queues,
@@ -16,6 +18,7 @@ from engine.ops import (  # noqa: F401
     shaping,
     sorting,
     unary,
+    vertices,
     windowing,
 )
 from engine.ops.registry import DEFINITIONS, Definition, definition

@@ -6,10 +6,12 @@ import numpy as np
 
 from engine.ir import Instruction
 from engine.ir.device_operations import config_of, target_of
-from engine.ir.factorizations import EIGH, LU, QR, SVD, factorization_shapes
+from engine.ir.factorizations import EIGH, FACTORIZATIONS, LU, QR, SVD, factorization_shapes
+from engine.ops.registry import custom_call
 
 
-def factorized(instruction: Instruction, operands: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+@custom_call(*FACTORIZATIONS)
+def _factorized(instruction: Instruction, operands: list[np.ndarray]) -> tuple[np.ndarray, ...]:
     """Factors of a matrix, or NaN for all of them if an element is not finite."""
     shapes, target, config = factorization_shapes(instruction), target_of(instruction), config_of(instruction)
     results = tuple(np.empty(each.dimensions, each.dtype) for each in shapes)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from engine.ir import Instruction
-from engine.ir.interpolation import interpolation_matrices, interpolation_shape
+from engine.ir.interpolation import INTERPOLATION, interpolation_matrices, interpolation_shape
+from engine.ops.registry import custom_call
 
 
-def interpolated(instruction: Instruction, images: np.ndarray) -> np.ndarray:
+@custom_call(INTERPOLATION)
+def _interpolated(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """The result, summed in float64 along rows and rounded, then along columns."""
     by_rows, by_columns = interpolation_matrices(instruction)
-    rows = _along(by_rows, images, 1)
+    rows = _along(by_rows, operands[0], 1)
     result: np.ndarray = _along(by_columns, rows, 2)
     assert result.shape == interpolation_shape(instruction).dimensions
     return result

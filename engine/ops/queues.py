@@ -12,15 +12,10 @@ import numpy as np
 from engine.errors import ConfigurationError, UnsupportedOperation
 from engine.host_functions import bound_function
 from engine.ir import Instruction, Shape
-from engine.ir.device_operations import INFEED, is_first_of_equal, is_host_function, is_queue, is_vertex, queue_of
-from engine.ir.factorizations import is_factorization
-from engine.ir.interpolation import is_interpolation
+from engine.ir.device_operations import FIRST_OF_EQUAL, HOST_FUNCTION, INFEED, QUEUES, queue_of, target_of
 from engine.ir.printer import print_instruction
-from engine.ir.value_checks import ValueCheck, invalid_value, is_value_check
-from engine.ops.factorizations import factorized
-from engine.ops.interpolation import interpolated
-from engine.ops.registry import Value, definition
-from engine.ops.vertices import run_vertices
+from engine.ir.value_checks import VALUE_CHECK, ValueCheck, invalid_value
+from engine.ops.registry import CUSTOM_CALLS, Value, custom_call, definition
 
 
 @runtime_checkable
@@ -56,35 +51,43 @@ def bound(queues: Mapping[str, AnyQueue]) -> Iterator[None]:
 
 @definition("custom-call")
 def _custom_call(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """Takes or appends a queue's row or calls a host function, and returns the token; or computes another custom call.
-
-    Raises the error that ended a queue, the error of the function, and InvalidValue for a value that fails a check.
-    """
-    if is_value_check(instruction):
-        check, values = ValueCheck.of(instruction), operands[0]
-        element = failing_element(check, values)
-        if element >= 0:
-            shape = instruction.operands[0].array_shape
-            raise invalid_value(check, shape, instruction.op_name, element, values.reshape(-1)[element], 0, 1)
-        return operands[-1]
-    if is_host_function(instruction):
-        results = bound_function(instruction)(operands[:-1])
-        return (*results, operands[-1]) if not isinstance(instruction.shape, Shape) else operands[-1]
-    if is_vertex(instruction):
-        results = run_vertices(instruction, operands)
-        return results[0] if isinstance(instruction.shape, Shape) else results
-    if is_factorization(instruction):
-        return factorized(instruction, operands)
-    if is_interpolation(instruction):
-        return interpolated(instruction, operands[0])
-    if is_first_of_equal(instruction):
-        return first_of_equal(operands[0])
-    if not is_queue(instruction):
+    define = CUSTOM_CALLS.get(target_of(instruction) or "")
+    if define is None:
         raise UnsupportedOperation(
             f"Expected an operation the engine defines. Received: {print_instruction(instruction)}. "
             f"Of custom calls, only infeeds, outfeeds, host functions, value checks, vertices, factorizations, "
             f"interpolations and first positions of equal ids have a definition."
         )
+    return define(instruction, operands)
+
+
+@custom_call(VALUE_CHECK)
+def _value_check(instruction: Instruction, operands: list[np.ndarray]) -> Value:
+    """Returns the token. Raises InvalidValue for a value that fails the check."""
+    check, values = ValueCheck.of(instruction), operands[0]
+    element = failing_element(check, values)
+    if element >= 0:
+        shape = instruction.operands[0].array_shape
+        raise invalid_value(check, shape, instruction.op_name, element, values.reshape(-1)[element], 0, 1)
+    return operands[-1]
+
+
+@custom_call(HOST_FUNCTION)
+def _host_function(instruction: Instruction, operands: list[np.ndarray]) -> Value:
+    results = bound_function(instruction)(operands[:-1])
+    return (*results, operands[-1]) if not isinstance(instruction.shape, Shape) else operands[-1]
+
+
+@custom_call(FIRST_OF_EQUAL)
+def _first_of_equal(instruction: Instruction, operands: list[np.ndarray]) -> Value:
+    """The first position of an id equal to each id, int32."""
+    _, first, inverse = np.unique(operands[0], return_index=True, return_inverse=True)
+    return first[inverse].astype(np.int32)
+
+
+@custom_call(*QUEUES)
+def _queue(instruction: Instruction, operands: list[np.ndarray]) -> Value:
+    """Takes or appends a queue's row, and returns the token. Raises the error that ended the queue."""
     *leaves, token = operands
     ring = (_bound.get() or {}).get(queue_of(instruction))
     if instruction["custom_call_target"] == INFEED:
@@ -101,12 +104,6 @@ def _not_bound(instruction: Instruction) -> ConfigurationError:
     return ConfigurationError(
         f"Expected a ring for queue {queue_of(instruction)!r}. Received: none. Pass it to run(queues=...)."
     )
-
-
-def first_of_equal(ids: np.ndarray) -> np.ndarray:
-    """The first position of an id equal to each id, int32."""
-    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    return first[inverse].astype(np.int32)
 
 
 def failing_element(check: ValueCheck, values: np.ndarray) -> int:

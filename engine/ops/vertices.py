@@ -8,14 +8,17 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from engine.errors import UnsupportedOperation
-from engine.ir import Instruction
+from engine.ir import Instruction, Shape
+from engine.ir.device_operations import VERTEX
 from engine.ir.vertices import Slice, VertexCall, arrays_of
+from engine.ops.registry import Value, custom_call
 
 FUNCTIONS: WeakValueDictionary[str, Callable[..., None]] = WeakValueDictionary()
 """The functions of this process, by their code."""
 
 
-def run_vertices(instruction: Instruction, operands: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+@custom_call(VERTEX)
+def _vertices(instruction: Instruction, operands: list[np.ndarray]) -> Value:
     """Runs vertices. Raises UnsupportedOperation for a vertex of another process: only its machine code is here."""
     vertex = VertexCall.of(instruction)
     function = FUNCTIONS.get(vertex.code)
@@ -33,7 +36,7 @@ def run_vertices(instruction: Instruction, operands: list[np.ndarray]) -> tuple[
             _view(array, each, unit, begin, end) for array, each in zip((*operands, *results), slices, strict=True)
         ]
         function(*views)
-    return tuple(results)
+    return results[0] if isinstance(instruction.shape, Shape) else tuple(results)
 
 
 def _view(array: np.ndarray, each: Slice, unit: int, begin: int, end: int) -> np.ndarray:
