@@ -17,6 +17,7 @@ from engine.passes.conditionals import conditionals_to_selects
 from engine.passes.constant_folding import constant_folding
 from engine.passes.dead_code import dead_code
 from engine.passes.expand_batch_norm import expand_batch_norm
+from engine.passes.expand_select_and_scatter import expand_select_and_scatter
 from engine.passes.factored_derivatives import factored_derivatives
 from engine.passes.fast_math import fast_math
 from engine.passes.fold_into_dot import fold_into_dot
@@ -123,6 +124,7 @@ LOOP_PASSES: tuple[Pass, ...] = (
 )
 
 FUSION: tuple[Pass, ...] = (
+    expand_select_and_scatter,
     one_hot_sums,
     narrow_arguments,
     merged_dimensions,

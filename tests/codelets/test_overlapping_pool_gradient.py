@@ -8,13 +8,12 @@ import pytest
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchSpace
 from engine.codelets.pooling.overlapping_pool_gradient import encode_overlapping_pools, overlapping_pool_gradient
-from engine.codelets.pooling.select_and_scatter import DIRECTIONS
 from engine.ir.attributes import Window, WindowDimension
+from engine.ir.pooling import DIRECTIONS, MOST_COLUMNS, gathers_pools
 from engine.ir.shape import NUMPY_TYPES, Shape, shape_of
-from engine.program.pooling import MOST_COLUMNS, gathers_pools
 from tests.codelets.guarded_scratch import GuardedScratch
+from tests.codelets.pooling import oracle, output_shape
 from tests.codelets.test_pool_gradient import SPECIAL, TRIVIAL
-from tests.codelets.test_select_and_scatter import oracle, output_shape
 from tests.runtime.ranges import even_ranges
 
 SAME, STEPPING = WindowDimension(3, 1, 1, 1), WindowDimension(3, 2, 0, 1)
@@ -110,5 +109,5 @@ def test_empty_arrays() -> None:
     ],
     ids=["dilated", "none", "apart", "long", "few channels"],
 )
-def test_other_windows_are_left_to_the_general_codelet(window: Window) -> None:
+def test_other_windows_are_expanded(window: Window) -> None:
     assert not gathers_pools(Shape("f32", (2, 50, 50)), window)

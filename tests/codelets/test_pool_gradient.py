@@ -7,13 +7,12 @@ import pytest
 
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchSpace
-from engine.codelets.pooling.pool_gradient import SCRATCH_BYTES, encode_pool_gradient, pool_gradient
-from engine.codelets.pooling.select_and_scatter import DIRECTIONS
+from engine.codelets.pooling.pool_gradient import encode_pool_gradient, pool_gradient
 from engine.ir.attributes import Window, WindowDimension
+from engine.ir.pooling import DIRECTIONS, is_apart
 from engine.ir.shape import NUMPY_TYPES, shape_of
-from engine.program.pooling import is_apart
 from tests.codelets.guarded_scratch import GuardedScratch
-from tests.codelets.test_select_and_scatter import oracle, output_shape
+from tests.codelets.pooling import oracle, output_shape
 from tests.runtime.ranges import even_ranges
 
 TRIVIAL, POOL = WindowDimension(1), WindowDimension(2, 2)
@@ -26,18 +25,18 @@ def run(
     """Runs the codelet with guards around the target."""
     guarded = np.full(operand.size + 128, 77, operand.dtype)
     target, initial = guarded[64:-64], np.array([init], np.float32)
-    parts, units = encode_pool_gradient(
+    record, units = encode_pool_gradient(
         (shape_of(operand), operand.ctypes.data),
         (shape_of(source), source.ctypes.data),
         initial.ctypes.data,
         target.ctypes.data,
         window,
     )
-    parameters = block(*parts).words
-    scratch = GuardedScratch(SCRATCH_BYTES)
+    parameters = block(record).words
+    scratch = GuardedScratch(0)
     for lo, hi in reversed(even_ranges(units, workers)):
         pool_gradient(direction, shape_of(operand).element_type)(parameters.ctypes.data, lo, hi, scratch.address)
-    scratch.check(ScratchSpace(SCRATCH_BYTES))
+    scratch.check(ScratchSpace(0))
     assert np.all(guarded[:64] == 77) and np.all(guarded[-64:] == 77)
     return target.reshape(operand.shape)
 
@@ -119,5 +118,5 @@ def test_no_window_at_all_leaves_the_initial_value() -> None:
     ],
     ids=["overlaps", "dilated", "none", "far apart", "too many places"],
 )
-def test_other_windows_are_left_to_the_general_codelet(window: Window) -> None:
+def test_other_windows_are_expanded(window: Window) -> None:
     assert not is_apart(window)

@@ -26,7 +26,7 @@ BATCH = 4
 FILES = (
     *(f"codelets/test_{name}.py" for name in ("contract", "contract_half", "contract_plain")),
     *(f"codelets/test_{name}.py" for name in ("narrow_products", "cook_toom", "gather", "scatter")),
-    *(f"codelets/test_{name}.py" for name in ("pool_gradient", "select_and_scatter")),
+    *(f"codelets/test_{name}.py" for name in ("pool_gradient", "overlapping_pool_gradient")),
     *(f"emit/test_{name}.py" for name in ("elementwise", "reductions", "contraction", "half_conversions", "accuracy")),
     *(f"lower/test_{name}.py" for name in ("convolution", "depthwise", "few_features", "windows", "sort", "random")),
     *(f"lower/test_{name}.py" for name in ("factorizations", "fourier", "indexing")),

@@ -2,7 +2,7 @@
 
 The selected positions of each row of windows are kept in scratch, until no later row of the operand is in these
 windows. So no element is scattered, and each sum has its terms in the windows' order. Positions are selected as by
-`select_and_scatter`.
+`pool_gradient`.
 
 Parameters: `OverlappingPools`. Unit: one image.
 """
@@ -18,9 +18,9 @@ from engine.codelets.language.record import Address, Record
 from engine.codelets.pooling.pool_axis import PoolAxis, along_row, pool_axis
 from engine.codelets.pooling.pool_kernels import choosing, gathering
 from engine.ir.attributes import Window, WindowDimension
+from engine.ir.pooling import positions_bytes, spatial_dimensions
 from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
-from engine.program.pooling import positions_bytes, spatial_dimensions
 
 
 class OverlappingPools(Record):

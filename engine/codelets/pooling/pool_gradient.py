@@ -4,41 +4,41 @@ The lanes of a vector run over windows and channels alike. A row of windows is a
 of the lanes that are at the first position of a window; the other positions are read and written at fixed offsets from
 these. Where there are few channels a vector covers several windows; lanes between their first positions are idle.
 
-Parameters (int64 words): the header `PoolGradient`; for depth, height and width a `WindowAxis` each; for each vector of
-a row its byte offset in the operand, its byte offset in the source and its mask. Unit: one image. The selection is that
-of `select_and_scatter`: the first position is kept as long as it compares true with the next.
+Parameters: `PoolGradient`. Unit: one image. The first position of a window is kept as long as it compares true with the
+next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import groupby, product
 from math import prod
+
+import numpy as np
 
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
-from engine.codelets.language.build import Codelet, inner
-from engine.codelets.language.element import BYTES, load_element, store_element
+from engine.codelets.language.build import Codelet
+from engine.codelets.language.element import BYTES, store_element
 from engine.codelets.language.intrinsic import Float32, intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I32, I64, POINTER, call, load_f32, load_i64, loaded_i64, store_i64
-from engine.codelets.language.record import Address, Part, Record
+from engine.codelets.language.memory import I32, I64, POINTER, call, load_f32, loaded_i64
+from engine.codelets.language.record import Address, Record, Table
 from engine.codelets.pooling.pool_axis import WindowAxis
 from engine.codelets.pooling.pool_kernels import keeps
 from engine.ir.attributes import Window
+from engine.ir.pooling import spatial_dimensions
 from engine.ir.shape import Shape
 from engine.machine_code import first_lanes
-from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
-from engine.program.pooling import MOST_POSITIONS, spatial_dimensions
 
-SCRATCH_BYTES = 16 * MOST_POSITIONS
 LANES = lanes()
 
 
 class PoolGradient(Record):
-    """The header of the parameters."""
+    """The parameters. A run of windows is in one row, and of each the same positions are in the operand."""
 
     operand: Address = 0
     source: Address = 0
@@ -47,16 +47,21 @@ class PoolGradient(Record):
     operand_pitch: int  # bytes of an image
     source_pitch: int
     elements: int  # of an image that are initialised first: all, or none if the windows cover them
-    channels: int
-    first: int  # the first window along the width that is completely inside the operand
-    wholes: int  # number of whole windows
-    vectors: int  # in a row
+    count: int  # of runs
+    runs: Table
+    offsets: Table  # of positions from a window's first one
+    vectors: Table  # [vectors, 3]: offset in a row of the operand and of the source, and mask
 
 
-@intrinsic
-def _keeps(builder: ir.IRBuilder, kept: Float32, candidate: Float32, direction: str) -> bool:
-    """Whether `kept` stays selected."""
-    return keeps(builder, direction, kept, candidate)
+class WindowRun(Record):
+    """Offsets are bytes."""
+
+    row: int  # offset of the row of windows in the operand and in the source
+    row_source: int
+    offsets: int  # offset in the table of the positions' offsets, and their number
+    positions: int
+    vector: int  # numbers of the first vector, and after the last one
+    end: int
 
 
 @intrinsic
@@ -72,12 +77,12 @@ def _window_lanes(
     direction: str,
     kind: str,
 ) -> None:
-    """Computes the windows of one vector; `offsets` has pairs, of which the first words are the positions' offsets.
+    """Computes the windows of one vector; `offsets` has the offset of each position.
 
     Operand and target have elements of the type `kind`. The lanes of the mask `bits` take successive elements of the
     source.
     """
-    end = builder.add(offsets, builder.mul(positions, I64(16)))
+    end = builder.add(offsets, builder.mul(positions, I64(8)))
 
     def window(mask: ir.Value | None, taken: ir.Value) -> None:
         chosen, initial = _choose(builder, operand, offsets, end, mask, direction, kind), vector.splat(builder, init)
@@ -122,8 +127,8 @@ def _choose(
 ) -> ir.Value:
     """Selects a position in each lane, and returns its number."""
     first = vector.load_vector(builder, builder.add(operand, loaded_i64(builder, offsets)), mask, stored)
-    second, begin = builder.add(offsets, I64(16)), [_numbers(1), first, _numbers(0)]
-    loop = EmittedLoop(builder, "choose", second, end, I64(16), begin, may_be_empty=True)
+    second, begin = builder.add(offsets, I64(8)), [_numbers(1), first, _numbers(0)]
+    loop = EmittedLoop(builder, "choose", second, end, I64(8), begin, may_be_empty=True)
     number, best, chosen = loop.carried
     candidate = vector.load_vector(builder, builder.add(operand, loaded_i64(builder, loop.at)), mask, stored)
     keep = keeps(builder, direction, best, candidate)
@@ -150,120 +155,38 @@ def _spread(
     stored: str,
 ) -> None:
     """Writes each position: the value where it is the selected one, else the initial value."""
-    loop = EmittedLoop(builder, "spread", offsets, end, I64(16), [_numbers(0)])
+    loop = EmittedLoop(builder, "spread", offsets, end, I64(8), [_numbers(0)])
     (number,) = loop.carried
     written = builder.select(builder.icmp_signed("==", chosen, number), value, initial)
     vector.store_vector(builder, written, builder.add(target, loaded_i64(builder, loop.at)), mask, stored)
     loop.close([builder.add(number, _numbers(1))])
 
 
-@inner
-def _list_positions(axes: int, depth: int, row: int, table: int) -> int:
-    """Lists (byte offset in the image, position along the width) of elements of a row's windows; returns how many."""
-    deep, high, wide = axes, axes + 8 * WindowAxis.WORDS, axes + 16 * WindowAxis.WORDS
-    top = depth * word(deep, WindowAxis.STRIDE) - word(deep, WindowAxis.LOW)
-    left = row * word(high, WindowAxis.STRIDE) - word(high, WindowAxis.LOW)
-    count = 0
-    for i in range(max(top, 0), min(top + word(deep, WindowAxis.POSITIONS), word(deep, WindowAxis.SIZE))):
-        for j in range(max(left, 0), min(left + word(high, WindowAxis.POSITIONS), word(high, WindowAxis.SIZE))):
-            for k in range(word(wide, WindowAxis.POSITIONS)):
-                offset = (
-                    i * word(deep, WindowAxis.PITCH)
-                    + j * word(high, WindowAxis.PITCH)
-                    + k * word(wide, WindowAxis.PITCH)
-                )
-                store_i64(table + 16 * count, offset)
-                store_i64(table + 16 * count + 8, k)
-                count += 1
-    return count
-
-
-@inner
-def _edge_window(
-    operand: int,
-    source: int,
-    target: int,
-    table: int,
-    positions: int,
-    left: int,
-    width: int,
-    init: float,
-    direction: str,
-    kind: str,
-) -> None:
-    """Computes one channel of a window that begins at column `left` and extends beyond the operand."""
-    chosen, kept = -1, init
-    for position in range(positions):
-        column = left + load_i64(table + 16 * position + 8)
-        if 0 <= column < width:
-            offset = load_i64(table + 16 * position)
-            candidate = load_element(operand + offset, kind, "f32")
-            store_element(target + offset, kind, init)
-            if chosen < 0 or not _keeps(kept, candidate, direction):
-                chosen, kept = offset, candidate
-    if chosen >= 0:
-        store_element(target + chosen, kind, init + load_f32(source))
-
-
-@inner
-def _row(
-    parameters: int,
-    operand: int,
-    source: int,
-    target: int,
-    table: int,
-    positions: int,
-    init: float,
-    direction: str,
-    kind: str,
-    size: int,
-) -> None:
-    """Computes a row of windows, whose first element of the source is at `source`."""
-    wide = parameters + 8 * (PoolGradient.WORDS + 2 * WindowAxis.WORDS)
-    vectors = wide + 8 * WindowAxis.WORDS
-    for i in range(word(parameters, PoolGradient.VECTORS)):
-        entry = vectors + 24 * i
-        offset, mask = load_i64(entry), load_i64(entry + 16)
-        start = source + load_i64(entry + 8)
-        _window_lanes(operand + offset, start, target + offset, table, positions, mask, init, direction, kind)
-    channels, first = word(parameters, PoolGradient.CHANNELS), word(parameters, PoolGradient.FIRST)
-    wholes, windows = word(parameters, PoolGradient.WHOLES), word(wide, WindowAxis.WINDOWS)
-    for i in range(windows - wholes):
-        window = i if i < first else i + wholes
-        left = window * word(wide, WindowAxis.STRIDE) - word(wide, WindowAxis.LOW)
-        for c in range(channels):
-            at = left * word(wide, WindowAxis.PITCH) + size * c
-            element = source + 4 * (window * channels + c)
-            width = word(wide, WindowAxis.SIZE)
-            _edge_window(operand + at, element, target + at, table, positions, left, width, init, direction, kind)
-
-
 @cache
 def pool_gradient(direction: str, kind: str = "f32") -> Codelet:
-    """The codelet for select = compare of that direction (PREDICATES); scratch: SCRATCH_BYTES.
+    """The codelet for select = compare of that direction (PREDICATES).
 
     Operand and target are of the element type `kind`, f32, f16 or bf16; the source and the initial value are f32.
     """
     size = BYTES[kind]
 
     def pool_gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        table = scratch + RESERVED_SCRATCH
-        axes = parameters + 8 * PoolGradient.WORDS
-        high, wide = axes + 8 * WindowAxis.WORDS, axes + 16 * WindowAxis.WORDS
         init = load_f32(word(parameters, PoolGradient.INIT))
-        row_bytes = 4 * word(wide, WindowAxis.WINDOWS) * word(parameters, PoolGradient.CHANNELS)
         for unit in range(lo, hi):
             operand = word(parameters, PoolGradient.OPERAND) + unit * word(parameters, PoolGradient.OPERAND_PITCH)
             target = word(parameters, PoolGradient.TARGET) + unit * word(parameters, PoolGradient.OPERAND_PITCH)
             source = word(parameters, PoolGradient.SOURCE) + unit * word(parameters, PoolGradient.SOURCE_PITCH)
             for i in range(word(parameters, PoolGradient.ELEMENTS)):
                 store_element(target + size * i, kind, init)
-            for depth in range(word(axes, WindowAxis.WINDOWS)):
-                for row in range(word(high, WindowAxis.WINDOWS)):
-                    positions = _list_positions(axes, depth, row, table)
-                    if positions > 0:
-                        _row(parameters, operand, source, target, table, positions, init, direction, kind, size)
-                    source += row_bytes
+            for number in range(word(parameters, PoolGradient.COUNT)):
+                run = word(parameters, PoolGradient.RUNS) + 8 * WindowRun.WORDS * number
+                row, row_source = word(run, WindowRun.ROW), source + word(run, WindowRun.ROW_SOURCE)
+                positions = word(run, WindowRun.POSITIONS)
+                offsets = word(parameters, PoolGradient.OFFSETS) + word(run, WindowRun.OFFSETS)
+                for i in range(word(run, WindowRun.VECTOR), word(run, WindowRun.END)):
+                    vector = word(parameters, PoolGradient.VECTORS) + 24 * i
+                    at, start, mask = row + word(vector, 0), row_source + word(vector, 1), word(vector, 2)
+                    _window_lanes(operand + at, start, target + at, offsets, positions, mask, init, direction, kind)
 
     suffix = "" if kind == "f32" else f"_{kind}"
     return Codelet(pool_gradient, f"pool_gradient_{direction}{suffix}")
@@ -275,13 +198,12 @@ def encode_pool_gradient(
     init: Address,
     target: Address,
     window: Window,
-) -> tuple[tuple[Part, ...], int]:
-    """The parts of `pool_gradient`'s block and its number of units; operand and source, f32, are (shape, address)."""
+) -> tuple[PoolGradient, int]:
+    """The parameters of `pool_gradient` and its number of units; operand and source, f32, are (shape, address)."""
     (operand, operand_address), (source, source_address) = operand_at, source_at
     item = operand.dtype.itemsize
     spatial = spatial_dimensions(window)
-    channels = prod(operand.dimensions[spatial.stop :])
-    images = prod(operand.dimensions[: spatial.start])
+    channels, image = prod(operand.dimensions[spatial.stop :]), prod(operand.dimensions[spatial.start :])
     axes = [WindowAxis(windows=1, stride=1, low=0, size=1, positions=1, pitch=0)] * (3 - len(spatial))
     covered = True
     for d in spatial:
@@ -291,13 +213,8 @@ def encode_pool_gradient(
             WindowAxis(windows=count, stride=w.stride, low=w.padding_low, size=size, positions=w.size, pitch=pitch)
         )
         covered &= w.stride == w.size and w.padding_low >= 0 and count * w.stride - w.padding_low >= size
-    wide = axes[-1]
-    starts = range(-wide.low, wide.windows * wide.stride - wide.low, wide.stride)
-    wholes = [i for i, at in enumerate(starts) if at >= 0 and at + wide.positions <= wide.size]
-    first = wholes[0] if wholes else 0
-    vectors = _vectors(channels, first, len(wholes), wide, item)
-    image = prod(operand.dimensions[spatial.start :])
-    header = PoolGradient(
+    runs, offsets, vectors = _runs(channels, axes, item)
+    parameters = PoolGradient(
         operand=operand_address,
         source=source_address,
         init=init,
@@ -305,24 +222,55 @@ def encode_pool_gradient(
         operand_pitch=item * image,
         source_pitch=4 * prod(source.dimensions[spatial.start :]),
         elements=0 if covered else image,
-        channels=channels,
-        first=first,
-        wholes=len(wholes),
-        vectors=len(vectors),
+        count=len(runs),
+        runs=np.array(runs, np.int64),
+        offsets=np.array(offsets, np.int64),
+        vectors=np.array(vectors, np.int64),
     )
-    return (header, axes, *vectors), images if image else 0
+    return parameters, prod(operand.dimensions[: spatial.start]) if image else 0
 
 
-def _vectors(channels: int, first: int, wholes: int, wide: WindowAxis, item: int) -> list[tuple[int, int, int]]:
-    """(byte offset in a row of the operand, of the source, mask) of vectors that span windows or channels of one.
+Vector = tuple[int, int, int]
+"""Offset in a row of the operand, in a row of the source, and mask."""
 
-    The variant with fewer vectors is taken.
-    """
+
+def _runs(channels: int, axes: list[WindowAxis], item: int) -> tuple[list[tuple[int, ...]], list[int], list[Vector]]:
+    """The rows of the tables of `PoolGradient`."""
+    deep, high, wide = axes
+    runs: list[tuple[int, ...]] = []
+    offsets: list[int] = []
+    vectors: list[Vector] = []
+    columns: list[tuple[range, int, int]] = []
+    for inside, group in groupby(range(wide.windows), lambda window: _inside(wide, window)):
+        windows = list(group)
+        made = _vectors(channels, windows[0], len(windows), wide, item)
+        columns.append((inside, len(vectors), len(vectors) + len(made)))
+        vectors += made
+    known: dict[tuple[range, ...], int] = {}
+    for number, (depth, row) in enumerate(product(range(deep.windows), range(high.windows))):
+        at = (depth * deep.stride - deep.low) * deep.pitch + (row * high.stride - high.low) * high.pitch
+        for inside, *span in columns:
+            places = _inside(deep, depth), _inside(high, row), inside
+            if all(places):
+                found = [sum(k * axis.pitch for k, axis in zip(each, axes, strict=True)) for each in product(*places)]
+                first = known.setdefault(places, len(offsets))
+                offsets += found if first == len(offsets) else []
+                runs.append((at, 4 * number * wide.windows * channels, 8 * first, len(found), *span))
+    return runs, offsets, vectors
+
+
+def _inside(axis: WindowAxis, window: int) -> range:
+    """The positions of a window that are in the operand."""
+    at = window * axis.stride - axis.low
+    return range(max(0, -at), min(axis.positions, axis.size - at))
+
+
+def _vectors(channels: int, first: int, windows: int, wide: WindowAxis, item: int) -> list[Vector]:
+    """Vectors that span windows, or channels of one window: the variant with fewer vectors."""
     step = wide.stride * channels
     start = first * step - wide.low * channels
-    elements = max(0, (wholes - 1) * step + channels)
-    flat = -(-elements // LANES) if wholes and channels else 0
-    apart = wholes * -(-channels // LANES)
+    elements = (windows - 1) * step + channels
+    flat, apart = -(-elements // LANES) if channels else 0, windows * -(-channels // LANES)
     made = []
     taken = first * channels
     if flat < apart:
@@ -332,7 +280,7 @@ def _vectors(channels: int, first: int, wholes: int, wide: WindowAxis, item: int
                 made.append((item * (start + at), 4 * taken, sum(1 << lane for lane in lanes)))
             taken += len(lanes)
         return made
-    for window in range(wholes):
+    for window in range(windows):
         for at in range(0, channels, LANES):
             count = min(LANES, channels - at)
             made.append((item * (start + window * step + at), 4 * (taken + at), (1 << count) - 1))

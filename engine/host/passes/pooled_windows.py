@@ -14,8 +14,8 @@ from engine.codelets.pooling.pool_axis import pool_axis
 from engine.codelets.pooling.pool_windows import PooledImages, pool_windows
 from engine.host.convolutions.winograd_work import Strides
 from engine.ir.attributes import WindowDimension
+from engine.ir.pooling import FEWEST_CHANNELS, MOST_COLUMNS
 from engine.ir.shape import Shape
-from engine.program.pooling import FEWEST_CHANNELS, MOST_COLUMNS
 from engine.program.program import Address, ComputeSet, Partition, Program, Span
 from engine.program.regions import innermost_region
 from engine.program.rewriter import ProgramRewriter

@@ -7,8 +7,10 @@ from math import prod
 from engine.ir.attributes import Window
 from engine.ir.shape import Shape
 
+DIRECTIONS = ("GE", "GT", "LE", "LT", "UGE")
+"""Comparisons that keep the element selected before: HLO's directions, and UGE, which is "not LT" of floats."""
 MOST_POSITIONS = 512
-"""Elements of a window without overlaps, each with 16 bytes of scratch: 8 kB of the first-level cache."""
+"""Elements of a window without overlaps, whose offsets have 8 bytes each: 4 kB of the first-level cache."""
 MOST_COLUMNS = 7
 """Most columns of a window that overlaps others: each number of columns has its own code."""
 FEWEST_CHANNELS = 4
