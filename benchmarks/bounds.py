@@ -63,8 +63,7 @@ def _of_work(work: Work) -> int | None:
     if isinstance(work, Contraction):
         return int(np.prod(work.size))
     if isinstance(work, WinogradProduct | WinogradGradient):
-        tiles = [-(-each // work.tile) for each in work.field]
-        return work.images * tiles[0] * tiles[1] * positions(work.tile) * work.features * work.outputs
+        return work.images * int(np.prod(work.tiles)) * positions(work.tile) * work.a.features * work.c.features
     return None
 
 

@@ -53,7 +53,7 @@ def depths(module: Module) -> list[Depth]:
     """The depths of transformed convolutions and gradients."""
     program = build_program(module, ["variable"] * len(module.entry.parameters), {})
     works = [each.work for each in run_passes(program, HOST_PASSES).compute_sets]
-    return [each.depth for each in works if isinstance(each, (WinogradProduct, WinogradGradient))]
+    return [each.a.depth for each in works if isinstance(each, (WinogradProduct, WinogradGradient))]
 
 
 @pytest.mark.parametrize("make", [convolution, by_input, by_kernel])

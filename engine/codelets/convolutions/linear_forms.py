@@ -1,17 +1,28 @@
-"""Products of constant matrices with vectors in registers, by few additions and multiply-adds."""
+"""Products of constant matrices with vectors in registers, by few additions and multiply-adds.
+
+Transforms of blocks of vectors by such matrices, along columns and along rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
 from engine.codelets.convolutions.cook_toom import Matrix
 from engine.codelets.language import vector
-from engine.codelets.language.memory import F32
+from engine.codelets.language.build import Inner, inner
+from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.loops import EmittedLoop
+from engine.codelets.language.memory import F32, I64, loaded_i64
+from engine.codelets.language.switched import outlined
 from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes
 
+LANES = lanes()
 Row = tuple[Fraction, ...]
 
 
@@ -57,7 +68,9 @@ def _paired_columns(builder: ir.IRBuilder, matrix: Matrix, values: list[ir.Value
     while at + 1 < len(columns):
         pairs = list(zip(columns[at], columns[at + 1], strict=True))
         same, opposite = ([a if a and a == sign * b else Fraction(0) for a, b in pairs] for sign in (1, -1))
-        if len(pairs) > 2 and any(same) and any(opposite) and all(abs(a) == abs(b) for a, b in pairs):
+        # With two rows, pairs save no products.
+        worth = len(pairs) > 2 or all(abs(a) == 1 for a, _ in pairs)
+        if worth and any(same) and any(opposite) and all(abs(a) == abs(b) for a, b in pairs):
             a, b = values[at : at + 2]
             values[at : at + 2] = builder.fadd(a, b), builder.fsub(a, b)
             columns[at : at + 2] = same, opposite
@@ -84,3 +97,65 @@ def _combined(builder: ir.IRBuilder, row: Row, values: Sequence[ir.Value]) -> ir
 
 def _constant(builder: ir.IRBuilder, number: Fraction) -> ir.Value:
     return vector.splat(builder, F32(float(np.float32(float(number)))))
+
+
+@cache
+def transforming(name: str, rows: Matrix, columns: Matrix, store: str = "f32") -> Inner:
+    """Makes the function that transforms float32 blocks of some features to the element type `store`.
+
+    Vectors are at `read` and `written`, with an offset for each element of a block, row by row, from two tables.
+    """
+    whole, rest = (_intrinsic(name, rows, columns, store, masked) for masked in (False, True))
+    size = vector.BYTES[store]
+
+    @inner
+    def transform_features(sources: int, targets: int, read: int, written: int, features: int) -> None:
+        vectors = features // LANES
+        if vectors > 0:
+            whole(sources, targets, read, written, vectors)
+        if features % LANES != 0:
+            done = LANES * vectors
+            rest(sources, targets, read + 4 * done, written + size * done, features % LANES)
+
+    return transform_features
+
+
+def _intrinsic(name: str, rows: Matrix, columns: Matrix, store: str, masked: bool) -> Any:
+    """The intrinsic for a number of whole vectors, or for some lanes of one."""
+
+    @intrinsic
+    def transform_vectors(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
+        outlined(builder, name + "_masked" * masked, partial(_write, rows, columns, store, masked), arguments)
+
+    return transform_vectors
+
+
+def _write(
+    rows: Matrix, columns: Matrix, store: str, masked: bool, builder: ir.IRBuilder, *arguments: ir.Value
+) -> None:
+    """Writes the function of a transform."""
+    sources, targets, read, written, count = arguments
+    mask = vector.lane_mask(builder, count) if masked else None
+    end = I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES))
+    loop = EmittedLoop(builder, "vectors", I64(0), end, I64(4 * LANES))
+    read, written = builder.add(read, loop.at), builder.add(written, offset_in(builder, loop.at, store))
+    height, width = len(rows[0]), len(columns[0])
+    across = []
+    for column in range(width):
+        places = [_address(builder, sources, width * row + column) for row in range(height)]
+        loaded = [vector.load_vector(builder, builder.add(each, read), mask) for each in places]
+        across.append(applied(builder, rows, loaded))
+    for row in range(len(rows)):
+        for column, value in enumerate(applied(builder, columns, [each[row] for each in across])):
+            address = _address(builder, targets, len(columns) * row + column)
+            vector.store_vector(builder, value, builder.add(address, written), mask, store)
+    loop.close()
+
+
+def _address(builder: ir.IRBuilder, table: ir.Value, number: int) -> ir.Value:
+    return loaded_i64(builder, builder.add(table, I64(8 * number)))
+
+
+def offset_in(builder: ir.IRBuilder, offset: ir.Value, element_type: str) -> ir.Value:
+    """The offset in an array of this type, from the offset of the same element among float32 numbers."""
+    return offset if vector.BYTES[element_type] == 4 else builder.lshr(offset, I64(1))

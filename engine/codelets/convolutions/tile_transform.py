@@ -12,28 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, ClassVar
 
 from engine.codelets.convolutions import cook_toom
 from engine.codelets.convolutions.cook_toom import Matrix, TileAxis
-from engine.codelets.convolutions.linear_forms import applied
+from engine.codelets.convolutions.linear_forms import transforming
 from engine.codelets.host.rows import word
-from engine.codelets.language import vector
-from engine.codelets.language.build import Codelet, Inner, inner
+from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.encoded import Encoded, HostWork
-from engine.codelets.language.intrinsic import intrinsic
-from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I64, load_i64, loaded_i64, store_f32, store_i64
+from engine.codelets.language.memory import load_i64, store_f32, store_i64
 from engine.codelets.language.record import Address, Record, block
 from engine.codelets.language.scratch import ScratchSpace, after, space_of
-from engine.codelets.language.switched import outlined
 from engine.machine_code.abi import RESERVED_SCRATCH
-from engine.machine_code.llvm import ir
-from engine.machine_code.processor import lanes
 from engine.program.work.base import Addressed, Footprint
-
-LANES = lanes()
 
 
 class Tiled(Record):
@@ -95,55 +87,6 @@ def matrix_of(axis: TileAxis, kind: str) -> Matrix:
         return taps if kind == "taps" else cook_toom.transposed(taps)
     products = cook_toom.of_products(axis.side, axis.outputs)
     return products if kind == "products" else cook_toom.transposed(products)
-
-
-def _transforming(name: str, rows: Matrix, columns: Matrix) -> Inner:
-    """The function that transforms all features of a tile, with addresses of elements from two tables."""
-    whole, rest = (_intrinsic(name, rows, columns, masked) for masked in (False, True))
-
-    @inner
-    def transform_features(sources: int, targets: int, read: int, written: int, features: int) -> None:
-        vectors = features // LANES
-        if vectors > 0:
-            whole(sources, targets, read, written, vectors)
-        if features % LANES != 0:
-            rest(sources, targets, read + 4 * LANES * vectors, written + 4 * LANES * vectors, features % LANES)
-
-    return transform_features
-
-
-def _intrinsic(name: str, rows: Matrix, columns: Matrix, masked: bool) -> Any:
-    """The intrinsic for a number of whole vectors, or for some lanes of one."""
-
-    @intrinsic
-    def transform_vectors(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
-        outlined(builder, name + "_masked" * masked, partial(_write, rows, columns, masked), arguments)
-
-    return transform_vectors
-
-
-def _write(rows: Matrix, columns: Matrix, masked: bool, builder: ir.IRBuilder, *arguments: ir.Value) -> None:
-    """Writes the function of a transform."""
-    sources, targets, read, written, count = arguments
-    mask = vector.lane_mask(builder, count) if masked else None
-    end = I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES))
-    loop = EmittedLoop(builder, "vectors", I64(0), end, I64(4 * LANES))
-    read, written = builder.add(read, loop.at), builder.add(written, loop.at)
-    height, width = len(rows[0]), len(columns[0])
-    across = []
-    for column in range(width):
-        places = [_address(builder, sources, width * row + column) for row in range(height)]
-        loaded = [vector.load_vector(builder, builder.add(each, read), mask) for each in places]
-        across.append(applied(builder, rows, loaded))
-    for row in range(len(rows)):
-        for column, value in enumerate(applied(builder, columns, [each[row] for each in across])):
-            address = _address(builder, targets, len(columns) * row + column)
-            vector.store_vector(builder, value, builder.add(address, written), mask)
-    loop.close()
-
-
-def _address(builder: ir.IRBuilder, table: ir.Value, number: int) -> ir.Value:
-    return loaded_i64(builder, builder.add(table, I64(8 * number)))
 
 
 @inner
@@ -209,7 +152,7 @@ def tile_transform(kind: str, row_axis: TileAxis, column_axis: TileAxis) -> Code
     """The codelet `winograd_tiles` of a kind that `matrix_of` takes."""
     rows, columns = matrix_of(row_axis, kind), matrix_of(column_axis, kind)
     name = f"winograd_tiles_{kind}_{row_axis.name}_{column_axis.name}"
-    transform_features = _transforming(name, rows, columns)
+    transform_features = transforming(name, rows, columns)
     height, width, results, wide = len(rows[0]), len(columns[0]), len(rows), len(columns)
 
     @inner

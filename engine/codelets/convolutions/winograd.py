@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import cache
 
 from engine.codelets.convolutions.cook_toom import KERNEL_BLOCK, OUTPUTS, ROW_WORDS, TAPS, positions, side
-from engine.codelets.convolutions.winograd_runs import reading_runs, writing_runs
-from engine.codelets.convolutions.winograd_transforms import TRANSFORMS, transforming
+from engine.codelets.convolutions.linear_forms import transforming
+from engine.codelets.convolutions.winograd_runs import TRANSFORMS, reading_runs, writing_runs
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, Inner, inner
 from engine.codelets.language.memory import store_f32, store_i64
@@ -104,7 +104,8 @@ class TransformedProduct(Tiles):
 @cache
 def kernel_transform(element_type: str, tile: int = OUTPUTS) -> Codelet:
     """Makes the `winograd_kernel` for kernels of this type and tiles of `tile` outputs along each side."""
-    pack_panel, transform_kernel = packing(element_type).panel, transforming(TRANSFORMS[tile].kernel)
+    pack_panel, (transform, matrix, *_) = packing(element_type).panel, TRANSFORMS[tile].kernel
+    transform_kernel = transforming(transform, matrix, matrix)
 
     def transform_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
         """Unit: a panel of output features and KERNEL_BLOCK input features."""
@@ -121,7 +122,7 @@ def kernel_transform(element_type: str, tile: int = OUTPUTS) -> Codelet:
             target = word(parameters, Kernel.TRANSFORMED) + 4 * column * features + feature * pitch
             taps, positions = word(parameters, Kernel.TAPS), word(parameters, Kernel.POSITIONS)
             for i in range(count):
-                transform_kernel(packed + i * pitch, taps, target + i * pitch, positions, pitch // 4)
+                transform_kernel(taps, positions, packed + i * pitch, target + i * pitch, pitch // 4)
 
     return Codelet(transform_units, codelet_name("winograd_kernel", tile, element_type), in_vectors=True)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from engine.codelets.convolutions.cook_toom import GRADIENT_BLOCK, OUTPUTS, positions
+from engine.codelets.convolutions.linear_forms import transforming
 from engine.codelets.convolutions.overlap_add import add_floats
 from engine.codelets.convolutions.winograd import (
     Tiles,
@@ -19,8 +20,7 @@ from engine.codelets.convolutions.winograd import (
     input_transforms,
     multiply_panel,
 )
-from engine.codelets.convolutions.winograd_runs import reading_runs
-from engine.codelets.convolutions.winograd_transforms import TRANSFORMS, transforming
+from engine.codelets.convolutions.winograd_runs import TRANSFORMS, reading_runs
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, Inner, inner
 from engine.codelets.language.memory import load_i64
@@ -166,7 +166,8 @@ winograd_gradient = gradient_of_tiles("f32")
 @cache
 def sums_of_taps(result_type: str, tile: int = OUTPUTS) -> Codelet:
     """Makes the `winograd_sums` whose taps have this type."""
-    transform_sums, count_of_positions = transforming(TRANSFORMS[tile].sums, result_type), positions(tile)
+    (transform, matrix, *_), count_of_positions = TRANSFORMS[tile].sums, positions(tile)
+    transform_sums = transforming(transform, matrix, matrix, result_type)
 
     def sum_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
         outputs, offsets = word(parameters, Sums.OUTPUTS), word(parameters, Sums.POSITIONS)
@@ -182,7 +183,7 @@ def sums_of_taps(result_type: str, tile: int = OUTPUTS) -> Codelet:
             of_slice = word(parameters, Sums.SLICE_FEATURES)
             c = word(parameters, Sums.C) + feature // of_slice * word(parameters, Sums.SLICE_C)
             c += feature % of_slice * word(parameters, Sums.FEATURE_C)
-            transform_sums(added, offsets, c, word(parameters, Sums.TAPS), outputs)
+            transform_sums(offsets, word(parameters, Sums.TAPS), added, c, outputs)
 
     return Codelet(sum_units, codelet_name("winograd_sums", tile, result_type), in_vectors=True)
 

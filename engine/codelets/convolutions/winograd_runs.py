@@ -1,4 +1,8 @@
-"""Winograd's transforms of runs of neighbouring tiles: the tiles of a run share a row of tiles, and columns overlap.
+"""The linear transforms of Winograd's F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3), of runs of tiles.
+
+With B, G and A as in Lavin and Gray (2015), the outputs are A'[(G g G') * (B' d B)]A for a kernel g and a tile d of
+inputs; the gradient by the kernel is G'[(A y A') * (B' d B)]G, summed over tiles y of the outputs' gradients. Lanes run
+over features. The tiles of a run are neighbours in a row of tiles, and their columns overlap.
 
 A table has the address of column 0 and the bytes between columns, both int64, for each row of a tile.
 """
@@ -7,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from engine.codelets.convolutions.cook_toom import ROW_WORDS
-from engine.codelets.convolutions.winograd_transforms import Along, BlockTransform, Vectors, both_ways, offset_in
+from engine.codelets.convolutions import cook_toom
+from engine.codelets.convolutions.cook_toom import OUTPUTS, ROW_WORDS, WIDE_OUTPUTS, WINDOW, Matrix, side
+from engine.codelets.convolutions.linear_forms import applied, offset_in
 from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
 from engine.codelets.language.intrinsic import intrinsic
@@ -18,12 +23,62 @@ from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I64, loaded_i64, prefetch_at
 from engine.codelets.language.switched import outlined
 from engine.machine_code.llvm import ir
-from engine.machine_code.processor import lanes
+from engine.machine_code.processor import lanes, registers
 
 LANES = lanes()
 LINE = 64  # bytes of a cache line
 Rows = list[tuple[ir.Value, ir.Value]]
 """The address and the stride of each row."""
+
+
+class BlockTransform(NamedTuple):
+    """The transform of a block of vectors along its columns, then its rows, for tiles of `tile` x `tile` outputs."""
+
+    name: str
+    matrix: Matrix
+    tile: int
+
+    @property
+    def size(self) -> int:
+        """Rows, and columns, of a block."""
+        return len(self.matrix[0])
+
+    @property
+    def results(self) -> int:
+        """Rows, and columns, of results."""
+        return len(self.matrix)
+
+    @property
+    def groups(self) -> list[tuple[int, ...]]:
+        """Rows of results that are computed together.
+
+        Two rows have common parts: with 16 registers, all six columns of a group fit.
+        """
+        if registers() > 16 or self.results < side(WIDE_OUTPUTS):
+            return [tuple(range(self.results))]
+        return [(0, self.results - 1), *((row, row + 1) for row in range(1, self.results - 1, 2))]
+
+
+class Transforms(NamedTuple):
+    """Transforms of tiles of one size: of inputs, kernels, products, outputs' gradients, and sums of products."""
+
+    input: BlockTransform
+    kernel: BlockTransform
+    products: BlockTransform
+    gradient: BlockTransform
+    sums: BlockTransform
+
+
+def _transforms(tile: int) -> Transforms:
+    kernel, products = cook_toom.of_taps(side(tile), WINDOW), cook_toom.of_products(side(tile), tile)
+    gradient, sums = cook_toom.transposed(products), cook_toom.transposed(kernel)
+    matrices = cook_toom.of_inputs(side(tile)), kernel, products, gradient, sums
+    names = (f"winograd_{tile}_{name}" for name in Transforms._fields)
+    return Transforms(*(BlockTransform(*each, tile) for each in zip(names, matrices, strict=True)))
+
+
+TRANSFORMS = {tile: _transforms(tile) for tile in (OUTPUTS, WIDE_OUTPUTS)}
+"""The transforms, by the outputs along each side of a tile."""
 
 
 @cache
@@ -123,7 +178,7 @@ def _reading(
     vectors = EmittedLoop(builder, "vectors", *span, I64(4 * LANES), [target])
     first_byte = offset_in(builder, vectors.at, element_type)
     begin = [(builder.add(address, first_byte), stride) for address, stride in rows]
-    for group in transform.groups or ((tuple(range(transform.results)), transform.along),):
+    for group in transform.groups:
         _read_run(builder, transformed, group, begin, vectors.carried[0], mask, *arguments)
     vectors.close([builder.add(vectors.carried[0], vector_pitch)])
 
@@ -131,21 +186,22 @@ def _reading(
 def _read_run(
     builder: ir.IRBuilder,
     transformed: tuple[BlockTransform, str],
-    group: tuple[tuple[int, ...], Along],
+    results: tuple[int, ...],
     rows: Rows,
     target: ir.Value,
     mask: ir.Value | None,
     *arguments: ir.Value,
 ) -> None:
-    """Transforms one vector of features of all tiles of a run, to a group of rows."""
+    """Transforms one vector of features of all tiles of a run, to a group of rows of results."""
     transform, element_type = transformed
     _, column, columns, tiles, _, tile, _, position, ahead = arguments
-    (results, along), kept, strides = group, max(0, transform.size - transform.tile), [stride for _, stride in rows]
+    matrix = tuple(transform.matrix[row] for row in results)
+    kept, strides = max(0, transform.size - transform.tile), [stride for _, stride in rows]
     starts = [address for address, _ in rows]
     known: list[ir.Value] = []
     for number in range(kept):
         loaded = _column(builder, starts, builder.add(column, I64(number)), columns, mask, element_type)
-        known += along(builder, loaded)
+        known += applied(builder, matrix, loaded)
         starts = [builder.add(start, stride) for start, stride in zip(starts, strides, strict=True)]
     first = [builder.add(column, I64(kept)), target, *starts, *known]
     run = EmittedLoop(builder, "tiles", I64(0), tiles, I64(1), first)
@@ -154,12 +210,12 @@ def _read_run(
     for _ in range(transform.tile):
         for start in starts[kept:] if results[0] == 0 else ():
             prefetch_at(builder, builder.add(start, ahead))
-        block = [*block, *along(builder, _column(builder, starts, at, columns, mask, element_type))]
+        block = [*block, *applied(builder, matrix, _column(builder, starts, at, columns, mask, element_type))]
         starts = [builder.add(start, stride) for start, stride in zip(starts, strides, strict=True)]
         at = builder.add(at, I64(1))
     for number, row in enumerate(results):
         line = builder.add(written, builder.mul(position, I64(row * transform.results)))
-        for place, value in enumerate(transform.along(builder, block[number :: len(results)])):
+        for place, value in enumerate(applied(builder, transform.matrix, block[number :: len(results)])):
             address = builder.add(line, builder.mul(position, I64(place)))
             vector.store_vector(builder, value, address, mask)
     run.close([at, builder.add(written, tile), *starts, *block[len(results) * transform.tile :]])
@@ -197,7 +253,9 @@ def _writing(
         address = builder.add(builder.add(read, vectors.at), builder.mul(position, I64(number)))
         block.append(vector.load_vector(builder, address, mask))
     offset = offset_in(builder, vectors.at, element_type)
-    for value, target in reversed(list(zip(both_ways(builder, transform, block), targets, strict=True))):
+    across = [applied(builder, transform.matrix, block[column :: transform.size]) for column in range(transform.size)]
+    made = [value for row in zip(*across, strict=True) for value in applied(builder, transform.matrix, row)]
+    for value, target in reversed(list(zip(made, targets, strict=True))):
         vector.store_vector(builder, value, builder.add(target, offset), mask, element_type)
     vectors.close()
     steps = [builder.mul(stride, I64(transform.tile)) for _, stride in rows]
@@ -214,7 +272,7 @@ def _rows(builder: ir.IRBuilder, table: ir.Value, column: ir.Value, count: int) 
 
 def _column(
     builder: ir.IRBuilder,
-    addresses: Vectors,
+    addresses: list[ir.Value],
     column: ir.Value,
     columns: ir.Value,
     mask: ir.Value | None,

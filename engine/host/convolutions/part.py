@@ -8,6 +8,7 @@ from engine.host.convolutions.draft import ConvolutionDraft
 from engine.program.buffer import Address
 from engine.program.building.views import View
 from engine.program.convolution_size import ConvolutionSize, Phase
+from engine.program.program import WorkEstimate
 
 Pair = tuple[int, int]
 """A number along rows, and one along columns."""
@@ -42,16 +43,20 @@ class Axis:
         return max(0, self.start)
 
     @property
+    def reach(self) -> int:
+        """Inputs from the first to the last that one output reads."""
+        return (self.taps - 1) * self.apart + 1
+
+    @property
     def size(self) -> int:
         """Inputs that exist, from the first one that is read to the last."""
-        read = (self.count - 1) * self.step + (self.taps - 1) * self.apart + 1
+        read = (self.count - 1) * self.step + self.reach
         return max(0, min(self.source - self.first, read - self.low))
 
     @property
     def is_inside(self) -> bool:
         """Whether all inputs that are read exist."""
-        last = self.start + (self.count - 1) * self.step + (self.taps - 1) * self.apart
-        return self.start >= 0 and last < self.source
+        return self.start >= 0 and self.start + (self.count - 1) * self.step + self.reach <= self.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,11 @@ def part_of(
         ),
         tuple(axes),
     )
+
+
+def estimate_of(part: ConvolutionPart) -> WorkEstimate:
+    """The multiply-adds of the convolution itself."""
+    return WorkEstimate(multiply_adds=part.size.multiply_adds, element_type=part.element_type)
 
 
 def moved(address: Address, offset: int) -> Address:

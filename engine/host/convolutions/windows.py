@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from engine.codelets.language.scratch import ScratchLayout
 from engine.host.convolutions.direct import ConvolutionArrays
 from engine.host.convolutions.merged_groups import has_windows
 from engine.host.convolutions.part import ConvolutionPart, Pair, part_of
-from engine.host.convolutions.winograd_work import Images, Strides, footprints
+from engine.host.convolutions.winograd_work import Images
 from engine.program.buffer import Address
 from engine.program.building.builder import ProgramBuilder
 from engine.program.building.contraction import emit_contraction
@@ -38,42 +38,39 @@ GROUPED_BYTES = 192 << 10
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseWork(HostWork):
-    """Output o of each image reads inputs o * step + tap - low along rows and columns; inputs outside are zeros.
+    """Output o of each image C reads inputs o * step + tap - low of A along rows and columns.
 
     `taps` are rows and columns of the window, from 0 on, in the order of the sums; the window has one row for each row
-    of an image and each input of a group. Strides are bytes between images, rows and columns; channels are contiguous.
-    `channels` counts the outputs' channels.
+    of an image and each input of a group.
     """
 
-    a: Address
-    c: Address
+    writes_c: ClassVar[bool]
+
     images: int
-    channels: int
-    size: tuple[int, int]
-    low: tuple[int, int]
-    field: tuple[int, int]
-    step: tuple[int, int]
+    a: Images
+    c: Images
+    step: Pair
     taps: Taps
-    strides_a: Strides
-    strides_c: Strides
     offsets_b: Offsets
     group: FeatureGroup
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Footprints from the first to the last element of the images."""
+        yield from (self.a.footprint(self.images, False), self.c.footprint(self.images, self.writes_c))
 
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseWindows(DepthwiseWork):
     """The outputs C of images A by the kernel B. A unit has `unit_rows` rows of all images."""
 
+    writes_c: ClassVar[bool] = True
+
     b: Address
     unit_rows: int
 
     @property
     def unit_count(self) -> int:
-        return -(-self.images * self.field[0] // self.unit_rows)
-
-    def footprints(self) -> Iterator[Footprint]:
-        """Footprints from the first to the last element of the images."""
-        return footprints(self.images, *_arrays(self), self.c)
+        return -(-self.images * self.c.size[0] // self.unit_rows)
 
     def encode(self) -> Encoded:
         """The words of `Forward`; scratch has a window."""
@@ -93,6 +90,8 @@ class DepthwiseGradient(DepthwiseWork):
     each tap at an offset of `offsets_b`. A unit has `unit_channels` channels of a part.
     """
 
+    writes_c: ClassVar[bool] = False
+
     sums: Address
     parts: int
     part_bytes: int
@@ -100,11 +99,7 @@ class DepthwiseGradient(DepthwiseWork):
 
     @property
     def unit_count(self) -> int:
-        return self.parts * -(-self.channels // self.unit_channels)
-
-    def footprints(self) -> Iterator[Footprint]:
-        """Footprints from the first to the last element of the images."""
-        return footprints(self.images, *_arrays(self), self.sums)
+        return self.parts * -(-self.c.features // self.unit_channels)
 
     def encode(self) -> Encoded:
         """The words of `Backward`; scratch has a window."""
@@ -124,14 +119,9 @@ class DepthwiseGradient(DepthwiseWork):
             parts=self.parts,
             part_bytes=self.part_bytes,
             unit_channels=self.unit_channels,
-            copied=layout.area(VECTOR * fields["block_rows"] * self.field[1]),
+            copied=layout.area(VECTOR * fields["block_rows"] * self.c.size[1]),
         )
         return Encoded.of(depthwise_gradient(run, self.group), block(parameters), layout.space())
-
-
-def _arrays(work: DepthwiseWork) -> tuple[Images, Images]:
-    inputs = Images(work.a, work.group.before(work.channels), work.strides_a, work.size, work.low)
-    return inputs, Images(work.c, work.channels, work.strides_c, work.field)
 
 
 def _run(taps: Taps, step: int) -> ColumnRun:
@@ -157,27 +147,25 @@ def _first_taps(taps: Taps, run: ColumnRun) -> list[tuple[int, int]]:
 
 def _fields(work: DepthwiseWork, runs: list[tuple[int, int]]) -> tuple[dict[str, Any], int]:
     """The fields of `Windows`, and the bytes of a window in scratch."""
-    planes = work.group.inputs
+    planes, inputs, outputs = work.group.inputs, work.a, work.c
     reach = 1 + max(row for row, _ in work.taps) // planes
-    width = (work.field[1] - 1) * work.step[1] + 1 + max(column for _, column in work.taps)
+    width = (outputs.size[1] - 1) * work.step[1] + 1 + max(column for _, column in work.taps)
     plane = VECTOR * width
     row = plane * planes
     most = WINDOW_BYTES if planes == 1 else GROUPED_BYTES
-    rows = max(1, min(work.field[0], (most // row - reach) // work.step[0] + 1))
-    rows -= rows % 2 if 1 < planes and 1 < rows < work.field[0] else 0  # kernels take pairs of rows
+    rows = max(1, min(outputs.size[0], (most // row - reach) // work.step[0] + 1))
+    rows -= rows % 2 if 1 < planes and 1 < rows < outputs.size[0] else 0  # kernels take pairs of rows
     fields = {
-        "a": work.a,
-        "c": work.c,
-        "channels": work.channels,
+        "a": inputs.address,
+        "c": outputs.address,
+        "channels": outputs.features,
         "images": work.images,
-        "rows": work.field[0],
-        "columns": work.field[1],
-        **dict(zip(("image_a", "row_a", "column_a"), work.strides_a, strict=True)),
-        **dict(zip(("image_c", "row_c", "column_c"), work.strides_c, strict=True)),
-        "rows_a": work.size[0],
-        "columns_a": work.size[1],
-        "first_row": -work.low[0],
-        "first_column": -work.low[1],
+        **dict(zip(("rows", "columns"), outputs.size, strict=True)),
+        **dict(zip(("image_a", "row_a", "column_a"), inputs.strides, strict=True)),
+        **dict(zip(("image_c", "row_c", "column_c"), outputs.strides, strict=True)),
+        **dict(zip(("rows_a", "columns_a"), inputs.size, strict=True)),
+        "first_row": -inputs.low[0],
+        "first_column": -inputs.low[1],
         "step_rows": work.step[0],
         "reach_rows": reach,
         "width": width,
@@ -257,22 +245,17 @@ def _forward(part: ConvolutionPart, work: Contraction, group: FeatureGroup) -> D
     order = (
         np.argsort(offsets, kind="stable") if group == DEPTHWISE else sorted(range(len(window)), key=window.__getitem__)
     )
+    channels = len(work.batch_a) * group.outputs
     return DepthwiseWindows(
-        a=part.begin,
-        b=part.b,
-        c=part.c,
-        images=batch.count,
-        channels=len(work.batch_a) * group.outputs,
-        size=(rows.size, columns.size),
-        low=(rows.low, columns.low),
-        field=field,
+        batch.count,
+        _inputs(part, group.before(channels), batch.one),
+        Images(part.c, channels, (batch.other, rows.stride_c, columns.stride_c), field),
         step=(rows.step, columns.step),
         taps=tuple(window[tap] for tap in order),
-        strides_a=(batch.one, rows.stride_a, columns.stride_a),
-        strides_c=(batch.other, rows.stride_c, columns.stride_c),
         offsets_b=Offsets(offsets[order]),
-        unit_rows=-(-batch.count * field[0] // (UNITS if work.unit_count > 1 else 1)),
         group=group,
+        b=part.b,
+        unit_rows=-(-batch.count * field[0] // (UNITS if work.unit_count > 1 else 1)),
     )
 
 
@@ -290,24 +273,25 @@ def _gradient(part: ConvolutionPart, work: Contraction, group: FeatureGroup) -> 
     channels = len(work.batch_a) * group.outputs
     blocks = GRADIENT_UNITS if work.splits == 1 and work.unit_count > 1 else 1
     return DepthwiseGradient(
-        a=part.begin,
-        c=part.b,
-        sums=replace(work.c, offset=part.c.offset),
-        images=images.count,
-        channels=channels,
-        size=(rows.size, columns.size),
-        low=(rows.low, columns.low),
-        field=field,
+        images.count,
+        _inputs(part, group.before(channels), images.one),
+        Images(part.b, channels, (images.other, rows.stride_b, columns.stride_b), field),
         step=(rows.apart, columns.apart),
         taps=window,
-        strides_a=(images.one, rows.stride_a, columns.stride_a),
-        strides_c=(images.other, rows.stride_b, columns.stride_b),
         offsets_b=Offsets(offsets),
+        group=group,
+        sums=replace(work.c, offset=part.c.offset),
         parts=work.splits,
         part_bytes=work.partial_pitch,
         unit_channels=-(-channels // (blocks * LANES)) * LANES,
-        group=group,
     )
+
+
+def _inputs(part: ConvolutionPart, features: int, image: int) -> Images:
+    """The images of A, `image` bytes apart."""
+    rows, columns = part.axes
+    strides = image, rows.stride_a, columns.stride_a
+    return Images(part.begin, features, strides, (rows.size, columns.size), (rows.low, columns.low))
 
 
 def _window(
@@ -331,11 +315,12 @@ def _partition(work: Windowed) -> Partition | None:
     """The elements that each unit writes, where these are contiguous."""
     if isinstance(work, DepthwiseGradient):
         elements = work.sums.buffer.shape.elements // work.parts
-        whole = work.unit_channels >= work.channels and work.part_bytes == 4 * elements
+        whole = work.unit_channels >= work.c.features and work.part_bytes == 4 * elements
         return Partition(elements, work.parts, 1) if whole and work.parts > 1 else None
-    rows, columns = work.field
-    column = 4 * work.channels
-    dense = work.strides_c == (column * rows * columns, column * columns, column)
-    if not dense or work.c.buffer.shape.elements != work.images * rows * columns * work.channels:
+    rows, columns = work.c.size
+    channels = work.c.features
+    column = 4 * channels
+    dense = work.c.strides == (column * rows * columns, column * columns, column)
+    if not dense or work.c.address.buffer.shape.elements != work.images * rows * columns * channels:
         return None
-    return Partition(work.channels * columns, work.images * rows, work.unit_rows)
+    return Partition(channels * columns, work.images * rows, work.unit_rows)

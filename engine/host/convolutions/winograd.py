@@ -7,7 +7,6 @@ features of neighbouring slices.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -21,9 +20,10 @@ from engine.codelets.convolutions.cook_toom import (
     positions,
     whole_vectors,
 )
-from engine.host.convolutions.part import Axis, ConvolutionPart
+from engine.host.convolutions.part import Axis, ConvolutionPart, estimate_of
 from engine.host.convolutions.winograd_work import (
     Depth,
+    Images,
     WinogradGradient,
     WinogradKernel,
     WinogradProduct,
@@ -165,18 +165,20 @@ def _convolution_sets(part: ConvolutionPart, tile: int) -> list[ComputeSet] | No
         tile,
     )
     images = batch.count * deep.count
+    image_c = deep.stride_c if deep.count > 1 else batch.other
     made = WinogradProduct(
-        **_tiles(part, tile),
-        images=images,
-        field=(rows.count, columns.count),
-        features=features,
-        strides_a=(batch.one, rows.stride_a, columns.stride_a),
-        c=part.c,
-        strides_c=(deep.stride_c if deep.count > 1 else batch.other, rows.stride_c, columns.stride_c),
-        depth=Depth(deep.count, deep.stride_a if deep.count * deep.taps > 1 else 0, deep.taps),
-        transformed=Address(buffer),
+        images,
+        _images_of_a(part, features, batch.one, deep.count, deep.taps),
+        Images(
+            part.c,
+            outputs.count,
+            (image_c, rows.stride_c, columns.stride_c),
+            (rows.count, columns.count),
+            element_type=part.element_type,
+        ),
+        tile,
+        Address(buffer),
         unit_rows=-(-images * -(-rows.count // tile) // MOST_UNITS),
-        result_type=part.element_type,
     )
     transform = ComputeSet(
         buffer.name, kernel, kernel.unit_count, [Span(part.b.buffer)], [Span(buffer)], op_name=part.op_name
@@ -201,16 +203,19 @@ def _gradient_sets(part: ConvolutionPart, tile: int) -> list[ComputeSet] | None:
     parts = max(1, min(GRADIENT_UNITS // -(-features // GRADIENT_BLOCK), tiles // PART_TILES))
     of_positions = position_bytes(features, outputs.count) // 4
     buffer = Buffer(f"{part.name}.sums", Shape("f32", (parts, positions(tile), of_positions)))
+    image_c = deep.stride_b if deep.taps > 1 else inputs.other
     made = WinogradGradient(
-        **_tiles(part, tile),
-        images=images,
-        field=field,
-        features=features,
-        strides_a=(inputs.one, rows.stride_a, columns.stride_a),
-        c=part.b,
-        strides_c=(deep.stride_b if deep.taps > 1 else inputs.other, rows.stride_b, columns.stride_b),
-        depth=Depth(deep.taps, deep.stride_a if deep.count * deep.taps > 1 else 0, deep.count),
-        sums=Address(buffer),
+        images,
+        _images_of_a(part, features, inputs.one, deep.taps, deep.count),
+        Images(
+            part.b,
+            outputs.count,
+            (image_c, rows.stride_b, columns.stride_b),
+            field,
+            element_type=part.element_type,
+        ),
+        tile,
+        Address(buffer),
         part_tiles=-(-tiles // parts),
     )
     window = np.add.outer(np.arange(WINDOW) * rows.stride_c, np.arange(WINDOW) * columns.stride_c).reshape(-1)
@@ -235,29 +240,27 @@ def _gradient_sets(part: ConvolutionPart, tile: int) -> list[ComputeSet] | None:
     ]
 
 
-def _tiles(part: ConvolutionPart, tile: int) -> dict[str, Any]:
-    """The fields of tiles of the inputs, and types."""
-    rows, columns = part.axes[-2:]
-    return {
-        "a": part.begin,
-        "size": (rows.size, columns.size),
-        "low": (rows.low, columns.low),
-        "outputs": part.outputs.count,
-        "element_type": part.element_type,
-        "tile": tile,
-    }
-
-
-def estimate_of(part: ConvolutionPart) -> WorkEstimate:
-    """The multiply-adds of the convolution itself."""
-    return WorkEstimate(multiply_adds=part.size.multiply_adds, element_type=part.element_type)
+def _images_of_a(part: ConvolutionPart, features: int, image: int, slices: int, taps: int) -> Images:
+    """The inputs, `image` bytes apart, with slices of outputs that read `taps` slices of inputs each."""
+    deep, rows, columns = _planes(part)
+    return Images(
+        part.begin,
+        features,
+        (image, rows.stride_a, columns.stride_a),
+        (rows.size, columns.size),
+        (rows.low, columns.low),
+        Depth(slices, deep.stride_a if slices * taps > 1 else 0, taps),
+        part.element_type,
+    )
 
 
 def _partition(made: WinogradProduct) -> Partition | None:
     """The elements that each unit writes, where its rows are contiguous."""
-    rows, columns = made.field
-    column = Shape(made.result_type).dtype.itemsize * made.outputs
-    dense = made.strides_c == (column * rows * columns, column * columns, column)
-    if not dense or rows % made.tile or made.c.buffer.shape.elements != made.images * rows * columns * made.outputs:
+    outputs, (rows, columns) = made.c, made.c.size
+    column = Shape(outputs.element_type).dtype.itemsize * outputs.features
+    dense = outputs.strides == (column * rows * columns, column * columns, column)
+    elements = outputs.features * columns
+    whole = outputs.address.buffer.shape.elements == made.images * rows * elements
+    if not dense or rows % made.tile or not whole:
         return None
-    return Partition(made.outputs * columns, made.images * rows, made.tile * made.unit_rows)
+    return Partition(elements, made.images * rows, made.tile * made.unit_rows)

@@ -15,8 +15,7 @@ import numpy as np
 
 from engine.codelets.convolutions.cook_toom import TileAxis
 from engine.codelets.convolutions.tile_transform import KernelTransform, TileArray, TileTransform, part_of_images
-from engine.host.convolutions.part import ConvolutionPart, Pair
-from engine.host.convolutions.winograd import estimate_of
+from engine.host.convolutions.part import ConvolutionPart, Pair, estimate_of
 from engine.ir.shape import Shape
 from engine.program.buffer import Address, Buffer
 from engine.program.convolution_size import ConvolutionSize

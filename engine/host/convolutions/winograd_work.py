@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.processor import lanes
 from engine.program.buffer import Address
-from engine.program.work.base import Footprint
+from engine.program.work.base import Addressed, Footprint
 from engine.program.work.offsets import Offsets
 
 Strides = tuple[int, int, int]
@@ -49,7 +50,8 @@ class Depth(NamedTuple):
     taps: int = 1
 
 
-class Images(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Images(Addressed):
     """Images of contiguous features; in images with `depth`, each slice of outputs counts as an image.
 
     `low` is the padding with zeros before the first row and column.
@@ -61,30 +63,21 @@ class Images(NamedTuple):
     size: tuple[int, int]
     low: tuple[int, int] = (0, 0)
     depth: Depth = Depth()
-    item: int = 4
-    """Bytes of an element."""
+    element_type: str = "f32"
 
-
-def footprints(images: int, inputs: Images, outputs: Images, written: Address) -> Iterator[Footprint]:
-    """Footprints from the first to the last element of inputs and of outputs."""
-    for each in (inputs, outputs):
-        counts = images // each.depth.slices, *each.size
-        last = [(count - 1) * stride for count, stride in zip(counts, each.strides, strict=True)]
-        last.append((each.depth.slices + each.depth.taps - 2) * each.depth.stride)
+    def footprint(self, images: int, writes: bool) -> Footprint:
+        """The bytes from the first to the last element."""
+        counts = images // self.depth.slices, *self.size
+        last = [(count - 1) * stride for count, stride in zip(counts, self.strides, strict=True)]
+        last.append((self.depth.slices + self.depth.taps - 2) * self.depth.stride)
         begin, end = sum(min(0, each) for each in last), sum(max(0, each) for each in last)
-        yield Footprint(
-            each.address, begin, end + each.item * each.features // each.depth.taps, each.address is written
-        )
+        features = Shape(self.element_type).dtype.itemsize * self.features // self.depth.taps
+        return Footprint(self.address, begin, end + features, writes)
 
 
-def tile_fields(
-    images: int, inputs: Images, outputs: Images, tile: int, block: int, layout: ScratchLayout
-) -> dict[str, Any]:
-    """Fields of `Tiles` for blocks of `block` tiles; adds their areas to the layout of scratch.
-
-    A tile has `tile` outputs along each side.
-    """
-    rows, columns = (-(-size // tile) for size in outputs.size)
+def tile_fields(work: WinogradTiles, block: int, layout: ScratchLayout) -> dict[str, Any]:
+    """Fields of `Tiles` for blocks of `block` tiles; adds their areas to the layout of scratch."""
+    inputs, outputs, tile, (rows, columns) = work.a, work.c, work.tile, work.tiles
     vector = 4 * lanes() * block
     position = whole_vectors(inputs.features) // lanes() * vector + PADDING
     return {
@@ -92,7 +85,7 @@ def tile_fields(
         "c": outputs.address,
         "features": inputs.features,
         "outputs": outputs.features,
-        "tiles": images * rows * columns,
+        "tiles": work.images * rows * columns,
         "image_rows": rows,
         "row_tiles": columns,
         **dict(zip(("image_a", "row_a", "column_a"), inputs.strides, strict=True)),
@@ -156,78 +149,67 @@ class WinogradKernel(HostWork):
         return Encoded.of(codelet, block(parameters), kernel_scratch())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WinogradTiles(HostWork):
-    """Work on transformed tiles of `images` images, each with a `size`, `features`, and a `field` of output positions.
+    """Work on transformed tiles of `images` images A, and of outputs or their gradients, C.
 
-    `low` is the padding with zeros before the first row and column; what tiles read after the last ones is zero, too.
-    Strides, in bytes, are those of images, rows and columns; features are contiguous. C has the outputs, or their
-    gradients. Tiles have `tile` outputs along each side. In images with `depth`, each slice of outputs counts as an
-    image, and the slices of inputs that it reads have equal parts of the `features`.
+    What tiles read after the last rows and columns is zero. Tiles have `tile` outputs along each side. In images with
+    depth, the slices of inputs that a slice of outputs reads have equal parts of the features.
     """
 
-    a: Address
-    c: Address
     images: int
-    size: tuple[int, int]
-    low: tuple[int, int]
-    field: tuple[int, int]
-    features: int
-    outputs: int
-    strides_a: Strides
-    strides_c: Strides
-    depth: Depth = Depth()
-    element_type: str = "f32"
-    tile: int = OUTPUTS
+    a: Images
+    c: Images
+    tile: int
 
-    def arrays(self, element_type: str) -> tuple[Images, Images]:
-        """The images, and those of C with elements of a type."""
-        item, other = (Shape(each).dtype.itemsize for each in (self.element_type, element_type))
-        inputs = Images(self.a, self.features, self.strides_a, self.size, self.low, self.depth, item)
-        return inputs, Images(self.c, self.outputs, self.strides_c, self.field, item=other)
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Rows and columns of an image's tiles."""
+        rows, columns = (-(-size // self.tile) for size in self.c.size)
+        return rows, columns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WinogradProduct(WinogradTiles):
     """Convolves images with a transformed kernel. A unit has `unit_rows` rows of tiles, counted through all images."""
 
     transformed: Address
     unit_rows: int
-    result_type: str = "f32"
 
     @property
     def unit_count(self) -> int:
-        return -(-self.images * -(-self.field[0] // self.tile) // self.unit_rows)
+        return -(-self.images * self.tiles[0] // self.unit_rows)
 
     def footprints(self) -> Iterator[Footprint]:
         """Footprints from the first to the last element of the images."""
-        return footprints(self.images, *self.arrays(self.result_type), self.c)
+        yield from (self.a.footprint(self.images, False), self.c.footprint(self.images, True))
 
     def encode(self) -> Encoded:
         """The words of `TransformedProduct`; scratch has tables, transformed inputs, and products."""
         from engine.codelets.convolutions.winograd import TransformedProduct, product_of_tiles
 
-        tiles = block_tiles(self.features, self.outputs, self.tile)
-        tile_m = 4 * whole_vectors(self.outputs)
+        features, outputs = self.a.features, self.c.features
+        tiles = block_tiles(features, outputs, self.tile)
+        tile_m = 4 * whole_vectors(outputs)
         position_m = tiles * tile_m + PADDING
         layout = ScratchLayout()
         parameters = TransformedProduct(
-            **tile_fields(self.images, *self.arrays(self.result_type), self.tile, tiles, layout),
+            **tile_fields(self, tiles, layout),
             transformed=self.transformed,
-            unit_tiles=self.unit_rows * -(-self.field[1] // self.tile),
-            position_b=position_bytes(self.features, self.outputs),
+            unit_tiles=self.unit_rows * self.tiles[1],
+            position_b=position_bytes(features, outputs),
             position_m=position_m,
             tile_m=tile_m,
             rows_of_a=layout.after_words(8 * tiles),
             rows_of_m=layout.after_words(8 * tiles),
-            k_of_a=layout.after_words(8 * self.features),
+            k_of_a=layout.after_words(8 * features),
             products_at=layout.after_words(positions(self.tile) * position_m),
         )
-        codelet = product_of_tiles(self.element_type, self.result_type, self.tile)
+        codelet = product_of_tiles(self.a.element_type, self.c.element_type, self.tile)
         return Encoded.of(codelet, block(parameters), layout.space())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WinogradGradient(WinogradTiles):
     """Sums of transformed inputs times transformed gradients of outputs.
 
@@ -240,41 +222,41 @@ class WinogradGradient(WinogradTiles):
     @property
     def parts(self) -> int:
         """The number of parts of the tiles."""
-        rows, columns = (-(-size // self.tile) for size in self.field)
-        return -(-self.images * rows * columns // self.part_tiles)
+        return -(-self.images * prod(self.tiles) // self.part_tiles)
 
     @property
     def unit_count(self) -> int:
-        return self.parts * -(-self.features // GRADIENT_BLOCK)
+        return self.parts * -(-self.a.features // GRADIENT_BLOCK)
 
     def footprints(self) -> Iterator[Footprint]:
         """Footprints from the first to the last element of inputs, gradients and sums."""
-        yield from footprints(self.images, *self.arrays(self.element_type), self.sums)
-        size = self.parts * positions(self.tile) * position_bytes(self.features, self.outputs)
+        yield from (self.a.footprint(self.images, False), self.c.footprint(self.images, False))
+        size = self.parts * positions(self.tile) * position_bytes(self.a.features, self.c.features)
         yield Footprint(self.sums, 0, size, True)
 
     def encode(self) -> Encoded:
         """The words of `Gradient`; scratch has tables, zeros, and transformed inputs and gradients."""
         from engine.codelets.convolutions.winograd_gradient import Gradient, gradient_of_tiles
 
-        tiles = block_tiles(self.features, self.outputs, self.tile, LEAST_GRADIENT_TILES)
-        pitch = 4 * whole_vectors(self.outputs)
+        features, outputs = self.a.features, self.c.features
+        tiles = block_tiles(features, outputs, self.tile, LEAST_GRADIENT_TILES)
+        pitch, position_sums = 4 * whole_vectors(outputs), position_bytes(features, outputs)
         position_g = tiles * pitch + PADDING
         layout = ScratchLayout()
         parameters = Gradient(
-            **tile_fields(self.images, *self.arrays(self.element_type), self.tile, tiles, layout),
+            **tile_fields(self, tiles, layout),
             sums=self.sums,
             part_tiles=self.part_tiles,
-            part_bytes=positions(self.tile) * position_bytes(self.features, self.outputs),
-            position_sums=position_bytes(self.features, self.outputs),
+            part_bytes=positions(self.tile) * position_sums,
+            position_sums=position_sums,
             feature_sums=pitch,
             position_g=position_g,
-            features_of_a=layout.after_words(8 * self.features),
+            features_of_a=layout.after_words(8 * features),
             k=layout.after_words(8 * tiles),
-            rows_of_sums=layout.after_words(8 * self.features),
+            rows_of_sums=layout.after_words(8 * features),
             gradients_at=layout.after_words(positions(self.tile) * position_g),
         )
-        codelet = gradient_of_tiles(self.element_type, self.tile)
+        codelet = gradient_of_tiles(self.a.element_type, self.tile)
         return Encoded.of(codelet, block(parameters), layout.space())
 
 
