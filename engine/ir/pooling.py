@@ -9,8 +9,8 @@ from engine.ir.shape import Shape
 
 DIRECTIONS = ("GE", "GT", "LE", "LT", "UGE")
 """Comparisons that keep the element selected before: HLO's directions, and UGE, which is "not LT" of floats."""
-MOST_POSITIONS = 512
-"""Elements of a window without overlaps, whose offsets have 8 bytes each: 4 kB of the first-level cache."""
+MOST_POSITIONS = 1 << 14
+"""Elements of a window without overlaps, whose offsets have 8 bytes each: they stay in the second-level cache."""
 MOST_COLUMNS = 7
 """Most columns of a window that overlaps others: each number of columns has its own code."""
 FEWEST_CHANNELS = 4
@@ -25,10 +25,10 @@ def spatial_dimensions(window: Window) -> range:
     return range(windowed[0], windowed[-1] + 1) if windowed else range(0)
 
 
-def is_apart(window: Window) -> bool:
+def is_apart(source: Shape, window: Window) -> bool:
     """Whether windows do not overlap, along at most three consecutive dimensions."""
-    spatial = spatial_dimensions(window)
-    apart = all(w.stride >= w.size and w.window_dilation == w.base_dilation == 1 for w in window)
+    spatial, pairs = spatial_dimensions(window), zip(source.dimensions, window, strict=True)
+    apart = all((w.stride >= w.size or n == 1) and w.window_dilation == w.base_dilation == 1 for n, w in pairs)
     return apart and 1 <= len(spatial) <= 3 and prod(w.size for w in window) <= MOST_POSITIONS
 
 

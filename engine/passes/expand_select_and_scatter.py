@@ -70,7 +70,9 @@ def is_pool_gradient(instruction: Instruction) -> bool:
     window, source = instruction["window"], instruction.operands[1].array_shape
     if source.element_type not in ("f32", *WIDE) or single_operation(instruction.called[1]) != "add":
         return False
-    return selected_by(instruction.called[0]) in DIRECTIONS and (is_apart(window) or gathers_pools(source, window))
+    return selected_by(instruction.called[0]) in DIRECTIONS and (
+        is_apart(source, window) or gathers_pools(source, window)
+    )
 
 
 def selected_by(body: Computation) -> str | None:

@@ -10,7 +10,7 @@ from engine.codelets.language.scratch import ScratchSpace
 from engine.codelets.pooling.pool_gradient import encode_pool_gradient, pool_gradient
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.pooling import DIRECTIONS, is_apart
-from engine.ir.shape import NUMPY_TYPES, shape_of
+from engine.ir.shape import NUMPY_TYPES, Shape, shape_of
 from tests.codelets.guarded_scratch import GuardedScratch
 from tests.codelets.pooling import oracle, output_shape
 from tests.runtime.ranges import even_ranges
@@ -91,7 +91,7 @@ def test_any_window_that_does_not_overlap(seed: int) -> None:
     window = [TRIVIAL] * before + window + [TRIVIAL] * after
     values = SPECIAL if seed % 2 else np.arange(-2, 3).astype(np.float32)
     operand = rng.choice(values, dimensions)
-    if is_apart(tuple(window)):
+    if is_apart(Shape("f32", output_shape(dimensions, tuple(window))), tuple(window)):
         compare(operand, tuple(window), DIRECTIONS[seed % len(DIRECTIONS)], float(rng.choice([0.0, -0.0, 1.5])))
     else:
         assert all(w == TRIVIAL for w in window)
@@ -114,9 +114,18 @@ def test_no_window_at_all_leaves_the_initial_value() -> None:
         (TRIVIAL, WindowDimension(2, 2, window_dilation=2), TRIVIAL),
         (TRIVIAL, TRIVIAL, TRIVIAL),
         (POOL, TRIVIAL, TRIVIAL, POOL),
-        (WindowDimension(600, 600),),
+        (WindowDimension(20_000, 20_000),),
     ],
     ids=["overlaps", "dilated", "none", "far apart", "too many places"],
 )
 def test_other_windows_are_expanded(window: Window) -> None:
-    assert not is_apart(window)
+    assert not is_apart(Shape("f32", (2,) * len(window)), window)
+
+
+def test_one_window_is_apart_from_all_others() -> None:
+    compare(
+        np.random.default_rng(0).normal(size=(2, 30, 25, 3)).astype(np.float32),
+        (TRIVIAL, WindowDimension(30), WindowDimension(25), TRIVIAL),
+        "GE",
+    )
+    assert is_apart(Shape("f32", (2, 1, 1, 3)), (TRIVIAL, WindowDimension(30), WindowDimension(25), TRIVIAL))

@@ -14,7 +14,7 @@ def encoded_select_and_scatter(work: SelectAndScatterWork) -> Encoded:
     """The codelet for windows that are apart, or that overlap, with its parameters and scratch."""
     operand, source = ((each.shape, each.address) for each in (work.operand, work.source))
     arguments, kind = (operand, source, work.initial, work.target, work.window), work.operand.shape.element_type
-    if is_apart(work.window):
+    if is_apart(source[0], work.window):
         apart, _ = encode_pool_gradient(*arguments)
         return Encoded.of(pool_gradient(work.select, kind), block(apart))
     overlapping, _, scratch = encode_overlapping_pools(*arguments)

@@ -208,11 +208,11 @@ def encode_pool_gradient(
     covered = True
     for d in spatial:
         w, size, count = window[d], operand.dimensions[d], source.dimensions[d]
-        pitch = item * prod(operand.dimensions[d + 1 :])
+        pitch, stride = item * prod(operand.dimensions[d + 1 :]), w.stride if count > 1 else w.size
         axes.append(
-            WindowAxis(windows=count, stride=w.stride, low=w.padding_low, size=size, positions=w.size, pitch=pitch)
+            WindowAxis(windows=count, stride=stride, low=w.padding_low, size=size, positions=w.size, pitch=pitch)
         )
-        covered &= w.stride == w.size and w.padding_low >= 0 and count * w.stride - w.padding_low >= size
+        covered &= stride == w.size and w.padding_low >= 0 and count * stride - w.padding_low >= size
     runs, offsets, vectors = _runs(channels, axes, item)
     parameters = PoolGradient(
         operand=operand_address,

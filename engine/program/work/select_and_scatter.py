@@ -29,7 +29,7 @@ class SelectAndScatterWork(Work):
     @property
     def vertex(self) -> Hashable:
         """The kind, whether windows overlap, and the comparison."""
-        return self.kind, is_apart(self.window), self.select, self.operand.shape.element_type
+        return self.kind, is_apart(self.source.shape, self.window), self.select, self.operand.shape.element_type
 
     @property
     def unit_count(self) -> int:
