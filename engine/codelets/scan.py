@@ -11,13 +11,14 @@ from typing import Any
 
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.element import NUMBA_NAMES
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import pointer
 from engine.codelets.language.record import Address, Record, block
-from engine.codelets.rows.scatter import ARITHMETIC, NUMBA_TYPES
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.work.sorting import ScanWork
 
+OPERATIONS = ("add", "multiply", "minimum", "maximum")
 ROWS = 4  # rows that a unit scans side by side, as each result waits for the one before it
 COLUMNS = 64  # columns scanned side by side
 SCRATCH_BYTES = 8 * COLUMNS
@@ -43,9 +44,9 @@ class Scan(Record):
 def _combined(operation: int, old: Number, new: Number) -> Number:
     if operation == 0:
         return old + new
-    if operation == 2:
+    if operation == 1:
         return old * new
-    if operation == 3:  # NaN on either side is the result
+    if operation == 2:  # NaN on either side is the result
         return old if old < new or old != old else new
     return old if old > new or old != old else new
 
@@ -103,8 +104,8 @@ def _scan_columns(
 
 @cache
 def scan(opcode: str, element_type: str) -> Codelet:
-    """The codelet that combines elements by add, multiply, minimum or maximum."""
-    name, operation = NUMBA_TYPES[element_type], ARITHMETIC.index(opcode)
+    """The codelet that combines elements by one of OPERATIONS."""
+    name, operation = NUMBA_NAMES[element_type], OPERATIONS.index(opcode)
 
     def run(parameters: int, lo: int, hi: int, scratch: int) -> None:
         sums = pointer(scratch + RESERVED_SCRATCH, name)
@@ -122,5 +123,5 @@ def scan(opcode: str, element_type: str) -> Codelet:
 
 def encoded_scan(work: ScanWork) -> Encoded:
     """The fields of `Scan`."""
-    parameters = Scan(**{name: getattr(work, name) for name in Scan._names})
+    parameters = Scan(**{name: getattr(work, name) for name in Scan._fields})
     return Encoded.of(scan(work.opcode, work.element_type), block(parameters), SCRATCH_BYTES)

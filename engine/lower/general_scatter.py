@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from engine.errors import UnsupportedOperation
 from engine.ir import Computation, Instruction
-from engine.ir.shape import INTEGERS
 from engine.ops.apply import single_operation
 from engine.passes.fusible import is_scalar_body
 from engine.program.building.nests import body_of
 from engine.program.nest import Body, Combiner
 
-ARITHMETIC = ("add", "subtract", "multiply", "minimum", "maximum", "GT", "LT")
-LOGICAL = ("and", "or")
-"""Opcodes of bodies that codelets have; for a direction, the old element stays where it compares so with the new."""
 
-
-def combiner_for(instruction: Instruction, body: Computation, element_types: tuple[str, ...]) -> str | Combiner:
-    """The opcode or the body that combines updates with elements of these types.
+def combiner_for(instruction: Instruction, body: Computation, element_types: tuple[str, ...]) -> Combiner:
+    """The body that combines updates with elements of these types.
 
     Raises UnsupportedOperation for a body that does more than compute on scalars.
     """
-    opcode = combining(body)
-    if opcode is not None and len(element_types) == 1 and _is_ready(opcode, element_types[0]):
-        return opcode
-    return Combiner(scalar_body(instruction, body), element_types)
+    opcode = combining(body) if len(element_types) == 1 else None
+    return Combiner(scalar_body(instruction, body), element_types, opcode)
 
 
 def combining(body: Computation) -> str | None:
@@ -36,15 +29,6 @@ def combining(body: Computation) -> str | None:
         is_total = compare.get("comparison_type") == "TOTALORDER"
         return str(direction) if direction in ("GT", "LT") and numbers == [0, 1, 0, 1] and not is_total else None
     return single_operation(body)
-
-
-def _is_ready(opcode: str, element_type: str) -> bool:
-    if opcode == "assign":
-        return True
-    if element_type not in INTEGERS | {"pred", "f32", "f64"}:
-        return False
-    arithmetic = opcode in ARITHMETIC and element_type != "pred"
-    return arithmetic or (opcode in LOGICAL and element_type[0] != "f")
 
 
 def scalar_body(instruction: Instruction, body: Computation) -> Body:

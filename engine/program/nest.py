@@ -173,10 +173,15 @@ class Nest:
 
 @dataclass(frozen=True, slots=True)
 class Combiner:
-    """A scatter's body over 2n arguments, n elements followed by n updates, with n results of the `element_types`."""
+    """A scatter's body over 2n arguments, n elements followed by n updates, with n results of the `element_types`.
+
+    `opcode` names a body of one operation on one element, "assign" if it is the update, and "GT" or "LT" if the element
+    stays where it compares so with the update.
+    """
 
     body: Body
     element_types: tuple[str, ...]
+    opcode: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

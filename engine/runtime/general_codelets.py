@@ -52,7 +52,7 @@ MODULES = (
         "engine.codelets.language.exceptions",
     ),
     *("engine.codelets.sort", "engine.codelets.host.host_table"),
-    *("engine.codelets.rows.edge_sums", "engine.codelets.rows.edge_products"),
+    "engine.codelets.rows.edge_products",
 )
 """Modules whose named codelets depend on no model."""
 MATRIX_REGISTERS = "engine.codelets.products.contract_bf16x3"

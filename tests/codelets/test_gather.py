@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from engine.codelets.language.record import block
-from engine.codelets.rows.gather import encode_gather, gather
+from engine.codelets.rows.gather import gather, gather_parts
 from engine.codelets.rows.gather_rows import gather_rows, gathers_rows
 from engine.errors import InternalError
 from engine.ir.attributes import GatherDimensionNumbers
-from engine.ir.shape import shape_of
+from engine.program.work.indexing import GatherWork
+from tests.codelets.arrays import array_of
 from tests.runtime.ranges import even_ranges
 
 
@@ -53,17 +54,12 @@ def compare(
     expected = oracle(operand, indices, numbers, slice_sizes)
     for workers, by_rows in product((1, 2), (False, True)):
         target = np.zeros(expected.shape, operand.dtype)
-        parts, units = encode_gather(
-            (shape_of(operand), operand.ctypes.data),
-            (shape_of(indices), indices.ctypes.data),
-            (shape_of(target), target.ctypes.data),
-            numbers,
-            slice_sizes,
-        )
+        work = GatherWork(array_of(operand), array_of(indices), array_of(target), numbers, slice_sizes)
+        parts = gather_parts(work)
         if by_rows and not gathers_rows(parts):
             continue
         parameters = block(*parts).words
-        for lo, hi in even_ranges(units, workers):
+        for lo, hi in even_ranges(work.unit_count, workers):
             (gather_rows if by_rows else gather)(parameters.ctypes.data, lo, hi, 0)
         assert target.tobytes() == expected.tobytes()
 
@@ -139,7 +135,7 @@ def test_random_gathers() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     operand, indices, target = operand_of((4, 3)), np.zeros(2, np.float32), np.zeros((2, 3), np.float32)
-    with pytest.raises(InternalError, match="integer type"):
-        encode_gather((shape_of(operand), 1), (shape_of(indices), 1), (shape_of(target), 1), EMBEDDING, (1, 3))
-    with pytest.raises(InternalError, match="rank 2"):
-        encode_gather((shape_of(operand), 1), (shape_of(indices), 1), (shape_of(indices), 1), EMBEDDING, (1, 3))
+    for result, message in ((target, "integer type"), (indices, "rank 2")):
+        work = GatherWork(array_of(operand), array_of(indices), array_of(result), EMBEDDING, (1, 3))
+        with pytest.raises(InternalError, match=message):
+            gather_parts(work)

@@ -38,6 +38,15 @@ def copy_fields(parameters: int, lo: int, hi: int, scratch: int) -> None:
     store_i64(target + 24, word(parameters, Longer.LAST))
 
 
+@codelet
+def add_fields(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Adds the first pair's fields, count and last of each of the records to target[number]."""
+    for number in range(lo, hi):
+        longer = Longer.read(parameters, number)
+        pair = longer.pair
+        store_i64(longer.target + 8 * number, pair.first + pair.second + longer.count + longer.last)
+
+
 def test_numbers_follow_from_the_fields() -> None:
     assert (Source.TARGET, Source.PAIR, Source.TABLE, Source.COUNT, Source.WORDS) == (0, 1, 3, 4, 5)
     assert (Longer.PAIR, Longer.LAST, Longer.WORDS, Pair.WORDS) == (1, 5, 6, 2)
@@ -49,6 +58,18 @@ def test_kernels_read_what_was_encoded() -> None:
     copy_fields(made.words.ctypes.data, 0, 1, 0)
     assert found.tolist() == [2, 6, 3, 7]
     assert made.relocations == () and made.tables == ((Longer.TABLE, table),)
+
+
+def test_kernels_read_whole_records() -> None:
+    found = np.zeros(2, np.int64)
+    records = [Longer(target=found.ctypes.data, pair=Pair(first=1, second=2), table=0, last=last) for last in (7, 8)]
+    add_fields(block(records).words.ctypes.data, 0, 2, 0)
+    assert found.tolist() == [13, 14]
+
+
+def test_records_are_read_in_codelets_alone() -> None:
+    with pytest.raises(InternalError, match="codelet"):
+        Pair.read(0)
 
 
 def test_an_address_that_is_not_known_is_a_relocation() -> None:

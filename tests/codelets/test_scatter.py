@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 
 from engine.codelets.language.record import block
-from engine.codelets.rows.scatter import combiner, encode_scatter, scatter
+from engine.codelets.rows.scatter import scatter, scatter_parts
 from engine.codelets.rows.scatter_rows import scatter_rows, scatters_rows
-from engine.errors import UnsupportedOperation
+from engine.emit.library import generated_codelet
 from engine.ir.attributes import ScatterDimensionNumbers
-from engine.ir.shape import shape_of
+from engine.ir.builder import Builder
+from engine.ir.shape import Shape, shape_of
+from engine.lower.general_scatter import combiner_for
+from engine.program.nest import Combiner
+from engine.program.work.indexing import ScatterWork
+from tests.codelets.arrays import array_of
 from tests.runtime.ranges import even_ranges
 
 COMBINE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -63,6 +68,20 @@ def oracle(
     return result
 
 
+def combiner(opcode: str, element_type: str) -> Combiner:
+    """The body of one operation on an element and its update."""
+    b = Builder()
+    old, new = b.parameter(element_type), b.parameter(element_type)
+    if opcode == "assign":
+        root = new
+    elif opcode in ("GT", "LT"):
+        compare = b.instruction("compare", Shape("pred"), (old, new), direction=opcode)
+        root = b.instruction("select", Shape(element_type), (compare, old, new))
+    else:
+        root = b.instruction(opcode, Shape(element_type), (old, new))
+    return combiner_for(root, b.build(root), (element_type,))
+
+
 def compare(
     operand: np.ndarray,
     indices: np.ndarray,
@@ -72,19 +91,20 @@ def compare(
 ) -> int:
     """Asserts equal bits for several numbers of workers; returns the number of units."""
     expected = oracle(operand, indices, updates, numbers, opcode)
-    combine = combiner(opcode, shape_of(operand).element_type).address
+    kind = shape_of(operand).element_type
+    combine, units = combiner(opcode, kind), 0
     for (workers, in_place), by_rows in product(((1, False), (2, False), (3, False), (2, True)), (False, True)):
         target = operand.copy() if in_place else np.full_like(operand, 1)
-        parts, units = encode_scatter(
-            (shape_of(operand), target.ctypes.data if in_place else operand.ctypes.data),
-            (shape_of(indices), indices.ctypes.data),
-            (shape_of(updates), updates.ctypes.data),
-            target.ctypes.data,
-            numbers,
-            combine,
-        )
-        if by_rows and not (units and scatters_rows(parts, shape_of(operand).element_type, opcode)):
+        old, given = array_of(target if in_place else operand), (array_of(indices), array_of(updates))
+        work = ScatterWork(old, *given, array_of(target).address, numbers, combine)
+        units = work.unit_count
+        if not units:
             continue
+        parts = scatter_parts(work)
+        if by_rows and not scatters_rows(parts, kind, combine.opcode):
+            continue
+        if not by_rows and opcode != "assign":
+            vars(parts[0])["combiner"] = generated_codelet(combine).address
         codelet = scatter_rows(opcode) if by_rows else scatter
         parameters = block(*parts).words
         for lo, hi in reversed(even_ranges(units, workers)):
@@ -225,9 +245,3 @@ def test_random_scatters(largest: int) -> None:
         indices = rng.integers(-1, largest, index_shape)
         opcode = ("add", "assign", "maximum")[trial % 3]
         compare(values(shape, seed=trial), indices, values(update_shape, seed=trial + 1), numbers, opcode)
-
-
-@pytest.mark.parametrize(("opcode", "element_type"), [("add", "pred"), ("or", "f32"), ("add", "f16"), ("xor", "s32")])
-def test_unknown_combiners_are_refused(opcode: str, element_type: str) -> None:
-    with pytest.raises(UnsupportedOperation, match="Nearest"):
-        combiner(opcode, element_type)

@@ -9,7 +9,7 @@ import pytest
 
 from engine.codelets.language.encoded import CodeletWork
 from engine.codelets.rows.edge_products import edge_products
-from engine.codelets.rows.edge_sums import PLAIN_EDGES, SCALED_EDGES
+from engine.codelets.rows.scatter_rows import PLAIN_EDGES, SCALED_EDGES
 from engine.compile import build_program
 from engine.host.passes.edge_products import multiply_edges
 from engine.host.passes.edge_sums import sum_edges

@@ -16,7 +16,7 @@ from engine.codelets.language.element import BYTES
 from engine.codelets.language.element import load_element as load
 from engine.codelets.language.element import store_element as store
 from engine.codelets.language.memory import store_i64
-from engine.codelets.rows.gather import AHEAD, fetch_lines, load_index
+from engine.codelets.rows.index_walk import AHEAD, fetch_lines, load_index
 
 
 class Table(IntEnum):

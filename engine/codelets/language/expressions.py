@@ -15,6 +15,8 @@ from llvmlite import ir
 from numba.core import types
 
 from engine.codelets.language.intrinsic import Inner, Intrinsic
+from engine.codelets.language.memory import loaded_i64
+from engine.codelets.language.record import Record
 from engine.codelets.language.translation import Translation, is_plain
 from engine.codelets.language.values import (
     NOTHING,
@@ -30,6 +32,7 @@ from engine.codelets.language.values import (
 )
 from engine.errors import InternalError
 
+FIRST = CompileTimeValue(0)
 ORDERS: dict[Any, Callable[..., Any]] = {min: operator.lt, max: operator.gt}
 
 
@@ -100,6 +103,9 @@ class Operations(ABC):
 
     def call(self, function: Any, arguments: list[Value]) -> Value:
         """Calls another function of codelets, an intrinsic, a type of tuples, or a function that Numba implements."""
+        record = getattr(function, "__self__", None)
+        if isinstance(record, type) and issubclass(record, Record):
+            return self._read(record, *arguments)
         if isinstance(function, Inner):
             return self._inner(function.function, arguments)
         if isinstance(function, Intrinsic):
@@ -109,6 +115,19 @@ class Operations(ABC):
         if function in ORDERS:
             return reduce(partial(self._first, ORDERS[function]), arguments)
         return self.apply(function, *arguments)
+
+    def _read(self, record: type[Record], table: Value, number: Value = FIRST) -> Tuple:
+        """Loads the fields of a record of a table, all of them: LLVM removes loads whose results are not used."""
+        offset = self.apply(operator.mul, number, CompileTimeValue(8 * record.WORDS))
+        address = self.number(self.apply(operator.add, table, offset)).value
+        return self._loaded(record, address)
+
+    def _loaded(self, record: type[Record], address: ir.Value) -> Tuple:
+        values: list[Value] = []
+        for name, kind in zip(record._fields, record._kinds, strict=True):
+            at = self.builder.add(address, ir.Constant(address.type, 8 * getattr(record, name.upper())))
+            values.append(self._loaded(kind, at) if kind else Number(types.int64, loaded_i64(self.builder, at)))
+        return Tuple(tuple(values), record)
 
     def _first(self, order: Callable[..., Any], a: Value, b: Value) -> Value:
         """Emits the lesser or greater of two integers, the one that comes first by `order`."""

@@ -5,9 +5,9 @@
         limits: Table
         count: int = 1
 
-A kernel reads `word(parameters, Slice.LIMITS)`, where `Slice.LIMITS` is the constant 1; `Slice.WORDS` is 3. The host
-creates `Slice(array=address, limits=table)` and a `block` of it. The fields of a derived record follow those of its
-base, and a field whose type is a record has that record's words.
+A kernel reads all fields by `Slice.read(parameters)`, or one by `word(parameters, Slice.LIMITS)`, where `Slice.LIMITS`
+is the constant 1; `Slice.WORDS` is 3. The host creates `Slice(array=address, limits=table)` and a `block` of it. The
+fields of a derived record follow those of its base, and a field whose type is a record has that record's words.
 """
 
 from __future__ import annotations
@@ -43,34 +43,42 @@ class Record(metaclass=Numbered):
     """
 
     WORDS: ClassVar[int] = 0
-    _names: ClassVar[tuple[str, ...]] = ()
+    _fields: ClassVar[tuple[str, ...]] = ()
+    _kinds: ClassVar[tuple[Any, ...]] = ()
+    """The types of fields that are records, and None for others."""
 
     def __init_subclass__(cls) -> None:
         scope = vars(sys.modules[cls.__module__])
         for name, annotation in cls.__dict__.get("__annotations__", {}).items():
             setattr(cls, name.upper(), cls.WORDS)
             kind = scope.get(annotation)
-            cls.WORDS += kind.WORDS if isinstance(kind, Numbered) else 1
-            cls._names += (name,)
+            record = kind if isinstance(kind, Numbered) else None
+            cls.WORDS += record.WORDS if record else 1
+            cls._fields, cls._kinds = (*cls._fields, name), (*cls._kinds, record)
 
     def __init__(self, **values: Any) -> None:
-        missing = [name for name in self._names if name not in values and not hasattr(type(self), name)]
-        unknown = [name for name in values if name not in self._names]
+        missing = [name for name in self._fields if name not in values and not hasattr(type(self), name)]
+        unknown = [name for name in values if name not in self._fields]
         if missing or unknown:
-            raise InternalError(f"Expected the fields {', '.join(self._names)}. Received: {', '.join(values)}.")
+            raise InternalError(f"Expected the fields {', '.join(self._fields)}. Received: {', '.join(values)}.")
         vars(self).update(values)
+
+    @classmethod
+    def read(cls, address: int, number: int = 0) -> Self:
+        """The values of record number `number` of those at an address, in a codelet."""
+        raise InternalError(f"Expected {cls.__name__}.read in a codelet alone.")
 
     @classmethod
     def of_each(cls, entries: Iterable[Sequence[int]]) -> list[Self]:
         """One record for each entry, whose values are in the order of the fields."""
-        return [cls(**dict(zip(cls._names, entry, strict=True))) for entry in entries]
+        return [cls(**dict(zip(cls._fields, entry, strict=True))) for entry in entries]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._names)})"
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._fields)})"
 
     def mapped(self, change: Callable[[Any], Any]) -> Self:
         """A copy in which `change` is applied to the value of each field."""
-        return type(self)(**{name: change(getattr(self, name)) for name in self._names})
+        return type(self)(**{name: change(getattr(self, name)) for name in self._fields})
 
     def _key(self) -> tuple[Any, ...]:
         return tuple(id(value) if isinstance(value, np.ndarray) else value for value in self.flat())
@@ -83,7 +91,7 @@ class Record(metaclass=Numbered):
 
     def flat(self) -> Iterator[Any]:
         """The values of the words, in their order; records are flattened."""
-        for name in self._names:
+        for name in self._fields:
             value = getattr(self, name)
             yield from value.flat() if isinstance(value, Record) else (value,)
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 from engine.codelets.host.rows import copy_bytes, word
-from engine.codelets.language.build import codelet
+from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.record import Address, Record, block
-from engine.codelets.rows.gather import RunDimension, load_index
+from engine.codelets.rows.index_walk import load_index, offsets_at, run_dimensions
 from engine.ir.strides import byte_strides, index_signed
 from engine.machine_code.abi import Scratch
 from engine.program.work.indexing import Counted, SliceWork
 
 
 class DynamicSlice(Record):
-    """The header of the parameters; a Start for each dimension and a RunDimension for each of the runs follow."""
+    """The header of the parameters; a Start for each dimension and a Dimension for each of the runs follow."""
 
     array: Address = 0
     box: Address = 0
@@ -44,41 +44,30 @@ class Start(Record):
 @codelet
 def dynamic_slice(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Copies the contiguous blocks lo <= block < hi of the box, or this range of units of a contiguous box."""
-    array, box = word(parameters, DynamicSlice.ARRAY), word(parameters, DynamicSlice.BOX)
-    table = parameters + 8 * DynamicSlice.WORDS
-    for start in range(word(parameters, DynamicSlice.START_RANK)):
-        entry = table + 8 * Start.WORDS * start
-        if word(entry, Start.BYTES) == 0:
-            index = word(entry, Start.INDEX)
-            index += word(entry, Start.GROWTH) * word(scratch, word(parameters, DynamicSlice.ITERATION))
+    given, starts = DynamicSlice.read(parameters), parameters + 8 * DynamicSlice.WORDS
+    array, box, runs = given.array, given.box, starts + 8 * Start.WORDS * given.start_rank
+    for number in range(given.start_rank):
+        start = Start.read(starts, number)
+        if start.bytes == 0:
+            index = start.index + start.growth * word(scratch, given.iteration)
         else:
-            index = load_index(word(entry, Start.INDEX), word(entry, Start.BYTES), word(entry, Start.SIGNED))
-        array += min(max(index, 0), word(entry, Start.LIMIT)) * word(entry, Start.STRIDE)
-    table += 8 * Start.WORDS * word(parameters, DynamicSlice.START_RANK)
-    into_array, count = word(parameters, DynamicSlice.INTO_ARRAY), word(parameters, DynamicSlice.RUN_BYTES)
-    rank = word(parameters, DynamicSlice.RUN_RANK)
-    if rank == 0:
-        share = word(parameters, DynamicSlice.UNIT_BYTES)
-        here, there = array + lo * share, box + lo * share
-        count = min(hi * share, count) - lo * share
-        if into_array:
-            copy_bytes(here, there, count)
-        else:
-            copy_bytes(there, here, count)
-        return
-    for index in range(lo, hi):
-        rest, here, there = index, array, box
-        for dimension in range(rank - 1, -1, -1):
-            entry = table + 8 * RunDimension.WORDS * dimension
-            size = word(entry, RunDimension.SIZE)
-            coordinate = rest % size
-            rest //= size
-            here += coordinate * word(entry, RunDimension.OPERAND_STRIDE)
-            there += coordinate * word(entry, RunDimension.TARGET_STRIDE)
-        if into_array:
-            copy_bytes(here, there, count)
-        else:
-            copy_bytes(there, here, count)
+            index = load_index(start.index, start.bytes, start.signed)
+        array += min(max(index, 0), start.limit) * start.stride
+    if given.run_rank == 0:
+        begin = lo * given.unit_bytes
+        _copy(given, array + begin, box + begin, min(hi * given.unit_bytes, given.run_bytes) - begin)
+    else:
+        for run in range(lo, hi):
+            here, there, _, _ = offsets_at(runs, given.run_rank, run)
+            _copy(given, array + here, box + there, given.run_bytes)
+
+
+@inner
+def _copy(given: DynamicSlice, here: int, there: int, count: int) -> None:
+    if given.into_array:
+        copy_bytes(here, there, count)
+    else:
+        copy_bytes(there, here, count)
 
 
 def encoded_slice(work: SliceWork) -> Encoded:
@@ -103,4 +92,4 @@ def encoded_slice(work: SliceWork) -> Encoded:
         unit_bytes=work.unit_bytes or run_bytes or 1,
         iteration=Scratch.ITERATION + work.counter,
     )
-    return Encoded.of(dynamic_slice, block(header, Start.of_each(starts), RunDimension.of_each(runs)))
+    return Encoded.of(dynamic_slice, block(header, Start.of_each(starts), run_dimensions(runs)))

@@ -7,40 +7,29 @@ edges.
 
 from __future__ import annotations
 
-from engine.codelets.host.rows import word
 from engine.codelets.language import vector
-from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.build import codelet
 from engine.codelets.language.intrinsic import Float32, intrinsic
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, store_f32
 from engine.codelets.language.record import Address, Record
-from engine.codelets.rows.edge_sums import FAR_BYTES
-from engine.codelets.rows.gather import AHEAD, Gather, IndexComponent, fetch_lines
-from engine.codelets.rows.gather_rows import load_row_number
+from engine.codelets.rows.index_walk import AHEAD, fetch_lines
+from engine.codelets.rows.scatter_rows import EDGES_FAR_BYTES, GatheredRows, row_at
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
 LANES = lanes()
 
 
-class GatheredRows(Record):
-    """Layout of the rows of an operand, and of the row number of each edge."""
-
-    rows: Address = 0
-    ids: Address = 0
-    id_bytes: int
-    id_step: int  # bytes from edge to edge
-    pitch: int  # bytes from row to row
-    last: int  # the last row's number
-
-
 class EdgeProducts(Record):
-    """Parameters of `edge_products`, before the parameters of both GatheredRows."""
+    """Parameters of `edge_products`."""
 
     target: Address = 0
     edges: int
     chunk: int
     width: int  # float32 elements of a row
+    one: GatheredRows
+    other: GatheredRows
 
 
 @intrinsic
@@ -64,43 +53,15 @@ def _total(builder: ir.IRBuilder, sums: ir.Value) -> ir.Value:
     return builder.extract_element(sums, I32(0))
 
 
-@inner
-def _row_at(gathered: int, edge: int) -> int:
-    """The address of an edge's row."""
-    index = word(gathered, GatheredRows.IDS) + edge * word(gathered, GatheredRows.ID_STEP)
-    row = load_row_number(index, word(gathered, GatheredRows.ID_BYTES) == 8)
-    last = word(gathered, GatheredRows.LAST)
-    return word(gathered, GatheredRows.ROWS) + min(max(row, 0), last) * word(gathered, GatheredRows.PITCH)
-
-
-@inner
-def _bytes(gathered: int) -> int:
-    return word(gathered, GatheredRows.LAST) * word(gathered, GatheredRows.PITCH)
-
-
 @codelet
 def edge_products(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Computes the sums of the edges of units lo <= unit < hi."""
-    one = parameters + 8 * EdgeProducts.WORDS
-    other = one + 8 * GatheredRows.WORDS
-    chunk, edges = word(parameters, EdgeProducts.CHUNK), word(parameters, EdgeProducts.EDGES)
-    target, width = word(parameters, EdgeProducts.TARGET), word(parameters, EdgeProducts.WIDTH)
-    end = min(hi * chunk, edges)
-    far = AHEAD if max(_bytes(one), _bytes(other)) > FAR_BYTES else end
-    for edge in range(lo * chunk, end):
+    given = EdgeProducts.read(parameters)
+    one, other, end = given.one, given.other, min(hi * given.chunk, given.edges)
+    far = AHEAD if max(one.last * one.pitch, other.last * other.pitch) > EDGES_FAR_BYTES else end
+    for edge in range(lo * given.chunk, end):
+        first, second = one.ids + edge * one.id_step, other.ids + edge * other.id_step
         if edge + far < end:
-            fetch_lines(_row_at(one, edge + far), 4 * width)
-            fetch_lines(_row_at(other, edge + far), 4 * width)
-        store_f32(target + 4 * edge, row_product(_row_at(one, edge), _row_at(other, edge), width))
-
-
-def gathered_rows(gather: Gather, component: IndexComponent, id_step: int) -> GatheredRows:
-    """The record of the rows of a gather by one index component."""
-    return GatheredRows(
-        rows=gather.operand,
-        ids=gather.indices,
-        id_bytes=gather.index_bytes,
-        id_step=id_step,
-        pitch=component.operand_stride,
-        last=component.largest_start,
-    )
+            fetch_lines(row_at(one, first + far * one.id_step), 4 * given.width)
+            fetch_lines(row_at(other, second + far * other.id_step), 4 * given.width)
+        store_f32(given.target + 4 * edge, row_product(row_at(one, first), row_at(other, second), given.width))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import pointer
 from engine.codelets.language.record import Address, Record, block
-from engine.codelets.rows.gather import load_index
+from engine.codelets.rows.index_walk import load_index
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.work.indexing import FirstOfEqualWork
 
@@ -35,14 +34,13 @@ def first_of_equal(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Writes all positions. A slot holds 1 + a position, or 0."""
     if lo >= hi:
         return
-    ids, size = word(parameters, FirstOfEqual.IDS), word(parameters, FirstOfEqual.INDEX_BYTES)
-    bits = word(parameters, FirstOfEqual.SLOT_BITS)
-    first = pointer(word(parameters, FirstOfEqual.TARGET), "int32")
-    slots = pointer(scratch + RESERVED_SCRATCH, "int32")
+    given = FirstOfEqual.read(parameters)
+    ids, size, bits = given.ids, given.index_bytes, given.slot_bits
+    first, slots = pointer(given.target, "int32"), pointer(scratch + RESERVED_SCRATCH, "int32")
     mask = (1 << bits) - 1
     for slot in range(1 << bits):
         slots[slot] = 0
-    for position in range(word(parameters, FirstOfEqual.NAMED)):
+    for position in range(given.named):
         # Extended by sign, ids of an unsigned type differ where they differed before.
         number = load_index(ids + size * position, size, 1)
         slot = ((number * MULTIPLIER) >> (64 - bits)) & mask

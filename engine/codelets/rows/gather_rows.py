@@ -5,22 +5,14 @@ A row is one run of bytes, and the positions of index vectors are evenly spaced.
 
 from __future__ import annotations
 
-from engine.codelets.host.rows import copy_bytes, word
+from engine.codelets.host.rows import copy_bytes
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import POINTER, load_i32, load_i64, store_i32
 from engine.codelets.language.record import block
-from engine.codelets.rows.gather import (
-    AHEAD,
-    BatchDimension,
-    Gather,
-    GatherParts,
-    IndexComponent,
-    encode_gather,
-    fetch_lines,
-    gather,
-)
+from engine.codelets.rows.gather import Gather, GatherParts, gather, gather_parts
+from engine.codelets.rows.index_walk import AHEAD, Dimension, IndexComponent, fetch_lines
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 from engine.program.work.indexing import GatherWork
@@ -63,37 +55,29 @@ def load_row_number(address: int, is_wide: bool) -> int:
 @codelet
 def gather_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """target[position] = the operand's row at the clamped indices of that position."""
-    batch = parameters + 8 * Gather.WORDS
-    first = batch + 8 * BatchDimension.WORDS
-    second = first + 8 * IndexComponent.WORDS
-    is_wide = word(parameters, Gather.INDEX_BYTES) == 8
-    has_second = word(parameters, Gather.INDEX_COMPONENTS) == 2
-    step, target_step = word(batch, BatchDimension.INDEX_STRIDE), word(batch, BatchDimension.TARGET_STRIDE)
-    index = word(parameters, Gather.INDICES) + word(first, IndexComponent.INDEX_OFFSET) + lo * step
-    stride, largest = word(first, IndexComponent.OPERAND_STRIDE), word(first, IndexComponent.LARGEST_START)
-    between, other_stride, other_largest = 0, 0, 0
-    if has_second:
-        between = word(second, IndexComponent.INDEX_OFFSET) - word(first, IndexComponent.INDEX_OFFSET)
-        other_stride = word(second, IndexComponent.OPERAND_STRIDE)
-        other_largest = word(second, IndexComponent.LARGEST_START)
-    operand, target = word(parameters, Gather.OPERAND), word(parameters, Gather.TARGET) + lo * target_step
-    size = word(parameters, Gather.RUN_BYTES)
+    given, batch = Gather.read(parameters), Dimension.read(parameters + 8 * Gather.WORDS)
+    components = parameters + 8 * (Gather.WORDS + Dimension.WORDS)
+    first, second = IndexComponent.read(components), IndexComponent.read(components, given.index_components - 1)
+    is_wide, has_second = given.index_bytes == 8, given.index_components == 2
+    index, target = given.indices + first.index_offset + lo * batch.index, given.target + lo * batch.other
+    between, largest, stride = second.index_offset - first.index_offset, first.largest_start, first.operand_stride
     near = AHEAD if largest * stride > FAR_BYTES and not has_second else hi - lo
     for unit in range(lo, hi):
         if unit + near < hi:
-            later = load_row_number(index + near * step, is_wide)
-            fetch_lines(operand + min(max(later, 0), largest) * stride, size)
-        source = operand + min(max(load_row_number(index, is_wide), 0), largest) * stride
+            later = load_row_number(index + near * batch.index, is_wide)
+            fetch_lines(given.operand + min(max(later, 0), largest) * stride, given.run_bytes)
+        source = given.operand + min(max(load_row_number(index, is_wide), 0), largest) * stride
         if has_second:
-            source += min(max(load_row_number(index + between, is_wide), 0), other_largest) * other_stride
-        if size == 4:
+            column = load_row_number(index + between, is_wide)
+            source += min(max(column, 0), second.largest_start) * second.operand_stride
+        if given.run_bytes == 4:
             store_i32(target, load_i32(source))
-        elif size == VECTOR:
+        elif given.run_bytes == VECTOR:
             copy_vector(target, source)
         else:
-            copy_row(target, source, size)
-        index += step
-        target += target_step
+            copy_row(target, source, given.run_bytes)
+        index += batch.index
+        target += batch.other
 
 
 def gathers_rows(parts: GatherParts) -> bool:
@@ -102,13 +86,7 @@ def gathers_rows(parts: GatherParts) -> bool:
     is_plain = header.batch_rank == 1 and header.index_components in (1, 2) and header.runs == 1
     if not is_plain or not header.index_signed or header.index_bytes not in (4, 8):
         return False
-    return batch[0].operand_stride == 0
-
-
-def gather_parts(work: GatherWork) -> GatherParts:
-    """The parts of a gather's block."""
-    operand, indices, target = ((each.shape, each.address) for each in (work.operand, work.indices, work.target))
-    return encode_gather(operand, indices, target, work.numbers, work.slice_sizes)[0]
+    return batch[0].operand == 0
 
 
 def encoded_gather(work: GatherWork) -> Encoded:

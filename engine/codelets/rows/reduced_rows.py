@@ -18,8 +18,10 @@ from engine.codelets.rows.row_sums import (
     clear,
     clear_rows,
     encoded_row_sums,
+    entries_of,
     put_sums,
     reader_of,
+    row_of,
     scratch_with,
     sum_rows,
 )
@@ -44,11 +46,10 @@ class ReducedRows(Record):
 
 
 @inner
-def _flag(summing: int, flags: int, begin: int, end: int, flag: int) -> None:
+def _flag(summed: RowSums, flags: int, begin: int, end: int, flag: int) -> None:
     """Sets the flags of the rows of entries begin <= entry < end in their chunk."""
-    entries = word(summing, RowSums.ENTRIES)
-    for at in range(begin, end):
-        store_i8(flags + (load_i64(entries + 8 * at) & 0xFFFFFFFF), flag)
+    for entry in range(begin, end):
+        store_i8(flags + row_of(summed, entry), flag)
 
 
 @inner
@@ -85,39 +86,34 @@ def _take_rows(
 @codelet
 def reduced_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Reduces the units lo <= unit < hi."""
-    summing = parameters + 8 * ReducedRows.WORDS
-    elements, unit_elements = word(parameters, ReducedRows.ELEMENTS), word(parameters, ReducedRows.UNIT_ELEMENTS)
-    chunk_rows = word(parameters, ReducedRows.CHUNK_ROWS)
-    ends, chunk_bytes = word(summing, RowSums.ENDS), word(summing, RowSums.CHUNK_BYTES)
-    words, width = word(summing, RowSums.READER_WORDS), word(summing, RowSums.WIDTH)
-    reader, of_chunk = reader_of(summing), chunk_rows * width
-    sums = scratch + RESERVED_SCRATCH
-    block = after(sums, chunk_bytes)
-    flags = after(block, 8 * words)
+    given, summing = ReducedRows.read(parameters), parameters + 8 * ReducedRows.WORDS
+    summed = RowSums.read(summing)
+    chunk_rows, width, of_chunk = given.chunk_rows, summed.width, given.chunk_rows * summed.width
+    reader, sums = reader_of(summing, summed), scratch + RESERVED_SCRATCH
+    block = after(sums, summed.chunk_bytes)
+    flags = after(block, 8 * summed.reader_words)
     taken = after(flags, (chunk_rows + 63) >> 6 << 6)
-    clear(sums, chunk_bytes >> 2)
+    clear(sums, summed.chunk_bytes >> 2)
     clear(flags, (chunk_rows + 63) >> 6 << 4)
     clear(taken, LANES)
-    copy_memory(block, reader, 8 * words)
-    put_sums(summing, block, taken)
-    result, pitch = word(parameters, ReducedRows.RESULT), word(parameters, ReducedRows.PITCH)
+    copy_memory(block, reader, 8 * summed.reader_words)
+    put_sums(summing, summed, block, taken)
     for unit in range(lo, hi):
-        first = unit * unit_elements
-        last = min(first + unit_elements, elements)
+        first = unit * given.unit_elements
+        last = min(first + given.unit_elements, given.elements)
         count = LANES
         for chunk in range(first // of_chunk, (last - 1) // of_chunk + 1):
-            begin = load_i64(ends + 8 * (chunk - 1)) if chunk else 0
-            end = load_i64(ends + 8 * chunk)
+            begin, end = entries_of(summed, chunk)
             if begin < end:
-                sum_rows(summing, sums, begin, end)
-                _flag(summing, flags, begin, end, 1)
+                sum_rows(summing, summed, sums, begin, end)
+                _flag(summed, flags, begin, end, 1)
                 count = _take_rows(taken, count, chunk * of_chunk, first, last, sums, width, flags, chunk_rows)
-                _flag(summing, flags, begin, end, 0)
-                clear_rows(summing, sums, begin, end)
-        store_i64(block + 8 * word(parameters, ReducedRows.GRAIN), count)
-        store_i64(block + 8 * word(parameters, ReducedRows.EXTENT), count)
-        store_i64(block + 8 * result, word(reader, result) + pitch * unit)
-        call4(word(summing, RowSums.READER), block, 0, 1, scratch)
+                _flag(summed, flags, begin, end, 0)
+                clear_rows(summed, sums, begin, end)
+        store_i64(block + 8 * given.grain, count)
+        store_i64(block + 8 * given.extent, count)
+        store_i64(block + 8 * given.result, word(reader, given.result) + given.pitch * unit)
+        call4(summed.reader, block, 0, 1, scratch)
 
 
 def encoded_reduced_rows(work: ReducedRowsWork) -> Encoded:

@@ -8,13 +8,13 @@ shape and row numbers: an embedding's gradient, and its squares. Rows outside th
 
 from __future__ import annotations
 
-from engine.codelets.host.rows import copy_memory, word
+from engine.codelets.host.rows import copy_memory
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded, encoded_loop
 from engine.codelets.language.memory import call4, load_i64, pointer, store_i64
 from engine.codelets.language.record import Address, Record, block
 from engine.codelets.language.scratch import ScratchSpace, after, space_of
-from engine.codelets.rows.gather import load_index
+from engine.codelets.rows.index_walk import load_index
 from engine.ir.strides import index_signed
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.work.row_sums import RowSort, SummedRows
@@ -56,42 +56,36 @@ class RowSource(Record):
     reader_sums: int  # the index of the reader's parameter word that holds the address of the table of sums
 
 
+@inner
+def _row_number(given: SortRows, position: int) -> int:
+    return load_index(given.ids + given.index_bytes * position, given.index_bytes, given.index_signed)
+
+
 @codelet
 def sort_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Counting sort of the positions by chunk."""
     if lo >= hi:
         return
-    ids, ends, entries = (
-        word(parameters, SortRows.IDS),
-        word(parameters, SortRows.ENDS),
-        word(parameters, SortRows.ENTRIES),
-    )
-    size, signed = word(parameters, SortRows.INDEX_BYTES), word(parameters, SortRows.INDEX_SIGNED)
-    named, rows, shift = (
-        word(parameters, SortRows.NAMED),
-        word(parameters, SortRows.ROWS),
-        word(parameters, SortRows.SHIFT),
-    )
-    chunks = word(parameters, SortRows.CHUNKS)
-    for chunk in range(chunks):
-        store_i64(ends + 8 * chunk, 0)
-    for position in range(named):
-        row = load_index(ids + size * position, size, signed)
-        if 0 <= row < rows:
-            offset = ends + 8 * (row >> shift)
-            store_i64(offset, load_i64(offset) + 1)
+    given = SortRows.read(parameters)
+    for chunk in range(given.chunks):
+        store_i64(given.ends + 8 * chunk, 0)
+    for position in range(given.named):
+        row = _row_number(given, position)
+        if 0 <= row < given.rows:
+            end = given.ends + 8 * (row >> given.shift)
+            store_i64(end, load_i64(end) + 1)
     begin = 0
-    for chunk in range(chunks):
-        count = load_i64(ends + 8 * chunk)
-        store_i64(ends + 8 * chunk, begin)
+    for chunk in range(given.chunks):
+        count = load_i64(given.ends + 8 * chunk)
+        store_i64(given.ends + 8 * chunk, begin)
         begin += count
-    for position in range(named):
-        row = load_index(ids + size * position, size, signed)
-        if 0 <= row < rows:
-            offset = ends + 8 * (row >> shift)
-            at = load_i64(offset)
-            store_i64(entries + 8 * at, (position << 32) | (row & ((1 << shift) - 1)))
-            store_i64(offset, at + 1)
+    for position in range(given.named):
+        row = _row_number(given, position)
+        if 0 <= row < given.rows:
+            end = given.ends + 8 * (row >> given.shift)
+            at = load_i64(end)
+            store_i64(given.entries + 8 * at, (position << 32) | (row & ((1 << given.shift) - 1)))
+            store_i64(end, at + 1)
 
 
 @inner
@@ -111,67 +105,64 @@ def _add(target: int, source: int, count: int) -> None:
 
 
 @inner
-def source_of(parameters: int, number: int) -> int:
-    """The address of a RowSource; `parameters` are a RowSums, here and below."""
-    return parameters + 8 * (RowSums.WORDS + RowSource.WORDS * number)
+def reader_of(summing: int, given: RowSums) -> int:
+    """The address of the reader's parameters; `given` is the RowSums at `summing`, here and below."""
+    return summing + 8 * (RowSums.WORDS + RowSource.WORDS * given.sources)
 
 
 @inner
-def reader_of(parameters: int) -> int:
-    """The address of the reader's parameters."""
-    return source_of(parameters, word(parameters, RowSums.SOURCES))
+def entries_of(given: RowSums, chunk: int) -> tuple[int, int]:
+    """The first entry of a chunk, and the one after its last."""
+    return load_i64(given.ends + 8 * (chunk - 1)) if chunk else 0, load_i64(given.ends + 8 * chunk)
 
 
 @inner
-def put_sums(parameters: int, block: int, sums: int) -> None:
+def row_of(given: RowSums, entry: int) -> int:
+    """The row of an entry, in its chunk."""
+    return load_i64(given.entries + 8 * entry) & 0xFFFFFFFF
+
+
+@inner
+def put_sums(summing: int, given: RowSums, block: int, sums: int) -> None:
     """Writes the tables' addresses for the reader at `block`: the first is `sums`, the others follow chunk by chunk."""
-    for number in range(word(parameters, RowSums.SOURCES)):
-        read = block + 8 * word(source_of(parameters, number), RowSource.READER_SUMS)
-        store_i64(read, sums + word(parameters, RowSums.CHUNK_BYTES) * number)
+    for number in range(given.sources):
+        source = RowSource.read(summing + 8 * RowSums.WORDS, number)
+        store_i64(block + 8 * source.reader_sums, sums + given.chunk_bytes * number)
 
 
 @inner
-def sum_rows(parameters: int, sums: int, begin: int, end: int) -> None:
+def sum_rows(summing: int, given: RowSums, sums: int, begin: int, end: int) -> None:
     """Adds the rows of entries begin <= entry < end to the chunk's sums of each table."""
-    entries, width = word(parameters, RowSums.ENTRIES), word(parameters, RowSums.WIDTH)
-    for number in range(word(parameters, RowSums.SOURCES)):
-        source, table = source_of(parameters, number), sums + word(parameters, RowSums.CHUNK_BYTES) * number
-        updates, repeat = word(source, RowSource.UPDATES), word(source, RowSource.REPEAT)
-        outer, inside = word(source, RowSource.OUTER), word(source, RowSource.INNER)
-        for at in range(begin, end):
-            entry = load_i64(entries + 8 * at)
-            position = entry >> 32
-            row = updates + position // repeat * outer + position % repeat * inside
-            _add(table + 4 * width * (entry & 0xFFFFFFFF), row, width)
+    for number in range(given.sources):
+        source, table = RowSource.read(summing + 8 * RowSums.WORDS, number), sums + given.chunk_bytes * number
+        for entry in range(begin, end):
+            position = load_i64(given.entries + 8 * entry) >> 32
+            row = source.updates + position // source.repeat * source.outer + position % source.repeat * source.inner
+            _add(table + 4 * given.width * row_of(given, entry), row, given.width)
 
 
 @inner
-def clear_rows(parameters: int, sums: int, begin: int, end: int) -> None:
+def clear_rows(given: RowSums, sums: int, begin: int, end: int) -> None:
     """Sets the sums of these entries' rows to zero again."""
-    entries, width = word(parameters, RowSums.ENTRIES), word(parameters, RowSums.WIDTH)
-    for number in range(word(parameters, RowSums.SOURCES)):
-        table = sums + word(parameters, RowSums.CHUNK_BYTES) * number
-        for at in range(begin, end):
-            clear(table + 4 * width * (load_i64(entries + 8 * at) & 0xFFFFFFFF), width)
+    for number in range(given.sources):
+        for entry in range(begin, end):
+            clear(sums + given.chunk_bytes * number + 4 * given.width * row_of(given, entry), given.width)
 
 
 @codelet
 def row_sums(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Sums the chunks lo <= chunk < hi and runs the reader on each."""
-    ends, chunk_bytes = word(parameters, RowSums.ENDS), word(parameters, RowSums.CHUNK_BYTES)
-    reader, words = word(parameters, RowSums.READER), word(parameters, RowSums.READER_WORDS)
-    sums_bytes = chunk_bytes * word(parameters, RowSums.SOURCES)
-    sums = scratch + RESERVED_SCRATCH
+    given, sums = RowSums.read(parameters), scratch + RESERVED_SCRATCH
+    sums_bytes = given.chunk_bytes * given.sources
     block = after(sums, sums_bytes)
-    copy_memory(block, reader_of(parameters), 8 * words)
+    copy_memory(block, reader_of(parameters, given), 8 * given.reader_words)
     clear(sums, sums_bytes >> 2)
     for chunk in range(lo, hi):
-        begin = load_i64(ends + 8 * (chunk - 1)) if chunk else 0
-        end = load_i64(ends + 8 * chunk)
-        sum_rows(parameters, sums, begin, end)
-        put_sums(parameters, block, sums - chunk * chunk_bytes)
-        call4(reader, block, chunk, chunk + 1, scratch)
-        clear_rows(parameters, sums, begin, end)
+        begin, end = entries_of(given, chunk)
+        sum_rows(parameters, given, sums, begin, end)
+        put_sums(parameters, given, block, sums - chunk * given.chunk_bytes)
+        call4(given.reader, block, chunk, chunk + 1, scratch)
+        clear_rows(given, sums, begin, end)
 
 
 def scratch_with(summed: SummedRows, *more: int) -> ScratchSpace:

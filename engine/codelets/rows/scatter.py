@@ -1,41 +1,33 @@
 """HLO scatter: the operand's copy, with updates combined into it in the order of their indices.
 
 Units partition one dimension of the operand, so that each element belongs to one unit and takes its updates in
-index order: the bits do not depend on the number of workers. The combiners are codelets of their own, called
-by address as `combine(target, source, count, others)`. An update whose window is not inside the operand is
-skipped whole. `scatter` itself knows only the first of several operands; `others` gives the combiner the addresses of
-all.
+index order: the bits do not depend on the number of workers. Bodies are generated codelets, called by address as
+`combine(target, source, count, others)`. An update whose window is not inside the operand is skipped whole. `scatter`
+itself knows only the first of several operands; `others` gives the body the addresses of all.
 
-Parameters (int64 words): the header `Scatter`, then the tables, strides in bytes: position dimensions [size,
-index stride, operand stride, update stride, step along the cut], index components [index offset, operand
-stride, largest start, 1 for the cut dimension], window dimensions [size, operand stride, update stride]
-without the cut one. Last, for several operands, two words for each: the addresses of its target and updates.
+Parameters (int64 words): the header `Scatter`, then the Dimensions of positions, the IndexComponents, and the
+Dimensions that count the contiguous runs of an update window, without the cut one. Last, for several operands, two
+words for each: the addresses of its target and updates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
 from math import prod
 
-from engine.codelets.host.rows import copy_bytes, word
-from engine.codelets.language.build import Codelet, codelet, inner
-from engine.codelets.language.element import NUMBA_NAMES
-from engine.codelets.language.memory import call4, pointer
-from engine.codelets.language.record import Address, Part, Record
-from engine.codelets.rows.gather import AHEAD, fetch_lines, index_layout, load_index
-from engine.errors import UnsupportedOperation
-from engine.ir.attributes import ScatterDimensionNumbers
-from engine.ir.shape import Shape
-from engine.ir.strides import index_signed, merge
-from engine.program.work.indexing import ScatterPlan, ScatterWork
-
-NUMBA_TYPES = {"pred": "uint8"} | {
-    name: NUMBA_NAMES[name] for name in ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64")
-}
-ARITHMETIC = ("add", "subtract", "multiply", "minimum", "maximum", "GT", "LT")
-"""HLO's operations; for a direction, the old element stays where the comparison with the new one is true."""
-LOGICAL = ("and", "or")
+from engine.codelets.host.rows import copy_bytes
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.memory import call4
+from engine.codelets.language.record import Address, Record
+from engine.codelets.rows.index_walk import (
+    Dimension,
+    IndexComponent,
+    load_index,
+    offsets_at,
+    position_dimensions,
+    run_dimensions,
+)
+from engine.ir.strides import index_signed
+from engine.program.work.indexing import ScatterWork
 
 
 class Scatter(Record):
@@ -45,7 +37,7 @@ class Scatter(Record):
     indices: Address = 0
     updates: Address = 0
     target: Address = 0
-    combiner: Address = 0  # the codelet
+    combiner: Address = 0  # the codelet; 0 if updates replace elements
     index_bytes: int
     index_signed: int
     element_bytes: int
@@ -62,235 +54,93 @@ class Scatter(Record):
     cut_outer: int  # elements of the operand: product of the sizes before the cut
     run_length: int  # elements of a run that is contiguous in operand and updates, below the cut
     cut_in_run: int  # whether coordinates along the cut continue the run
-    others: int  # byte offset, from the parameters, of the words for several operands
 
 
-class PositionDimension(Record):
-    """A dimension of the positions of index vectors."""
-
-    size: int
-    index_stride: int
-    operand_stride: int
-    update_stride: int
-    along_cut: int  # 1 where it numbers the coordinates of the cut dimension
-
-
-class ScatterComponent(Record):
-    """A component of each index vector."""
-
-    index_offset: int
-    operand_stride: int
-    largest_start: int
-    along_cut: int
-
-
-class UpdateDimension(Record):
-    """A dimension that counts the contiguous runs of an update window."""
-
-    size: int
-    operand_stride: int
-    update_stride: int
-
-
-def _arithmetic(type_name: str, operation: int) -> Codelet:
-    def combine(target: int, source: int, count: int, scratch: int) -> None:
-        values = pointer(target, type_name)
-        updates = pointer(source, type_name)
-        for i in range(count):
-            old, new = values[i], updates[i]
-            if operation == 0:
-                values[i] = old + new
-            elif operation == 1:
-                values[i] = old - new
-            elif operation == 2:
-                values[i] = old * new
-            elif operation == 3:  # NaN on either side is the result
-                values[i] = old if old < new or old != old else new
-            elif operation == 5:
-                values[i] = old if old > new else new
-            elif operation == 6:
-                values[i] = old if old < new else new
-            else:
-                values[i] = old if old > new or old != old else new
-
-    return Codelet(combine, f"scatter_{ARITHMETIC[operation]}_{type_name}")
-
-
-def _logical(type_name: str, operation: int) -> Codelet:
-    def combine(target: int, source: int, count: int, scratch: int) -> None:
-        values = pointer(target, type_name)
-        updates = pointer(source, type_name)
-        for i in range(count):
-            if operation == 0:
-                values[i] = values[i] & updates[i]
-            else:
-                values[i] = values[i] | updates[i]
-
-    return Codelet(combine, f"scatter_{LOGICAL[operation]}_{type_name}")
-
-
-def _assign(element_bytes: int) -> Codelet:
-    def combine(target: int, source: int, count: int, scratch: int) -> None:
-        copy_bytes(target, source, count * element_bytes)
-
-    return Codelet(combine, f"scatter_assign_{element_bytes}")
-
-
-@cache
-def combiner(opcode: str, element_type: str) -> Codelet:
-    """The codelet of "assign" (any type) or of an HLO binary operation; for pred only "and" and "or".
-
-    Raises UnsupportedOperation for others.
-    """
-    if opcode == "assign":
-        return _assign(Shape(element_type).dtype.itemsize)
-    name = NUMBA_TYPES.get(element_type)
-    if name and opcode in ARITHMETIC and element_type != "pred":
-        return _arithmetic(name, ARITHMETIC.index(opcode))
-    if name and opcode in LOGICAL and not name.startswith("float"):
-        return _logical(name, LOGICAL.index(opcode))
-    raise UnsupportedOperation(
-        f"Expected a scatter with assign, {', '.join(ARITHMETIC + LOGICAL)} (of pred: and, or). "
-        f"Received: {opcode} of {element_type}. Nearest legal value: assign, which every type has."
-    )
+ScatterParts = tuple[Scatter, list[Dimension], list[IndexComponent], list[Dimension], tuple[Address, ...]]
 
 
 @inner
-def copy_operand(parameters: int, start: int, end: int) -> None:
-    """Copies the unit's part of the operand."""
-    source, target = word(parameters, Scatter.OPERAND), word(parameters, Scatter.TARGET)
-    stride = word(parameters, Scatter.CUT_STRIDE)
-    pitch = stride * word(parameters, Scatter.CUT_SIZE)
-    if source == target:
-        return
-    for outer in range(word(parameters, Scatter.CUT_OUTER)):
-        offset = outer * pitch + start * stride
-        copy_bytes(target + offset, source + offset, (end - start) * stride)
+def copied_range(given: Scatter, lo: int, hi: int) -> tuple[int, int]:
+    """Copies the units' part of the operand; returns where along the cut it begins and ends."""
+    first, last = lo * given.cut_chunk, min(hi * given.cut_chunk, given.cut_size)
+    begin, pitch = first * given.cut_stride, given.cut_size * given.cut_stride
+    if given.operand != given.target:
+        for outer in range(given.cut_outer):
+            offset = begin + outer * pitch
+            copy_bytes(given.target + offset, given.operand + offset, (last - first) * given.cut_stride)
+    return first, last
 
 
 @inner
-def _combine_window(parameters: int, windows: int, target: int, update: int, extent: int) -> None:
+def _combine_window(given: Scatter, windows: int, target: int, update: int, extent: int) -> None:
     """Combines `extent` coordinates along the cut of one update window."""
-    call, size = word(parameters, Scatter.COMBINER), word(parameters, Scatter.RUN_LENGTH)
-    runs = extent
-    if word(parameters, Scatter.CUT_IN_RUN):
+    runs, size = extent, given.run_length
+    if given.cut_in_run:
         runs, size = 1, size * extent
-    rank = word(parameters, Scatter.WINDOW_RANK)
-    for index in range(word(parameters, Scatter.WINDOW_RUNS)):
-        rest, target_now, update_now = index, target, update
-        for dimension in range(rank - 1, -1, -1):
-            entry = windows + 8 * UpdateDimension.WORDS * dimension
-            coordinate = rest % word(entry, UpdateDimension.SIZE)
-            rest //= word(entry, UpdateDimension.SIZE)
-            target_now += coordinate * word(entry, UpdateDimension.OPERAND_STRIDE)
-            update_now += coordinate * word(entry, UpdateDimension.UPDATE_STRIDE)
-        for _ in range(runs):
-            call4(call, target_now, update_now, size, parameters + word(parameters, Scatter.OTHERS))
-            target_now += word(parameters, Scatter.CUT_STRIDE)
-            update_now += word(parameters, Scatter.CUT_UPDATE_STRIDE)
-
-
-@inner
-def _fetch(parameters: int, positions: int, component: int, position: int, first: int) -> None:
-    """Prefetches the target of a later position, where a single index component determines it."""
-    index = word(parameters, Scatter.INDICES) + position * word(positions, 1) + word(component, 0)
-    start = load_index(index, word(parameters, Scatter.INDEX_BYTES), word(parameters, Scatter.INDEX_SIGNED))
-    if 0 <= start <= word(component, 2):
-        stride = word(parameters, Scatter.CUT_STRIDE)
-        cut = start if word(component, 3) else first
-        target = word(parameters, Scatter.TARGET) + position * word(positions, 2) + start * word(component, 1)
-        length = word(parameters, Scatter.RUN_LENGTH) * word(parameters, Scatter.ELEMENT_BYTES)
-        if word(parameters, Scatter.CUT_IN_RUN):
-            length *= word(parameters, Scatter.CUT_WINDOW)
-        fetch_lines(target + cut * stride, length)
+    others = windows + 8 * Dimension.WORDS * given.window_rank
+    for number in range(given.window_runs):
+        here, there, _, _ = offsets_at(windows, given.window_rank, number)
+        for run in range(runs):
+            old, new = target + here + run * given.cut_stride, update + there + run * given.cut_update_stride
+            if given.combiner == 0:
+                copy_bytes(old, new, size * given.element_bytes)
+            else:
+                call4(given.combiner, old, new, size, others)
 
 
 @codelet
 def scatter(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Computes the units lo <= unit < hi of the cut dimension: the copy, then all updates that overlap them."""
-    chunk, stride = word(parameters, Scatter.CUT_CHUNK), word(parameters, Scatter.CUT_STRIDE)
-    first, last = lo * chunk, min(hi * chunk, word(parameters, Scatter.CUT_SIZE))
-    copy_operand(parameters, first, last)
-    index_bytes, signed = word(parameters, Scatter.INDEX_BYTES), word(parameters, Scatter.INDEX_SIGNED)
-    position_rank, components = (
-        word(parameters, Scatter.POSITION_RANK),
-        word(parameters, Scatter.INDEX_COMPONENTS),
-    )
-    positions = parameters + 8 * Scatter.WORDS
-    component_table = positions + 8 * PositionDimension.WORDS * position_rank
-    windows = component_table + 8 * ScatterComponent.WORDS * components
-    count = word(parameters, Scatter.POSITIONS)
-    for position in range(count):
-        if position_rank == 1 and components == 1 and position + AHEAD < count:
-            _fetch(parameters, positions, component_table, position + AHEAD, first)
-        rest, index, cut = position, word(parameters, Scatter.INDICES), 0
-        target, update = word(parameters, Scatter.TARGET), word(parameters, Scatter.UPDATES)
-        for dimension in range(position_rank - 1, -1, -1):
-            entry = positions + 8 * PositionDimension.WORDS * dimension
-            coordinate = rest % word(entry, PositionDimension.SIZE)
-            rest //= word(entry, PositionDimension.SIZE)
-            index += coordinate * word(entry, PositionDimension.INDEX_STRIDE)
-            target += coordinate * word(entry, PositionDimension.OPERAND_STRIDE)
-            update += coordinate * word(entry, PositionDimension.UPDATE_STRIDE)
-            cut += coordinate * word(entry, PositionDimension.ALONG_CUT)
+    given, positions = Scatter.read(parameters), parameters + 8 * Scatter.WORDS
+    first, last = copied_range(given, lo, hi)
+    components = positions + 8 * Dimension.WORDS * given.position_rank
+    windows = components + 8 * IndexComponent.WORDS * given.index_components
+    for position in range(given.positions):
+        target, update, index, cut = offsets_at(positions, given.position_rank, position)
         inside = True
-        for component in range(components):
-            entry = component_table + 8 * ScatterComponent.WORDS * component
-            start = load_index(index + word(entry, ScatterComponent.INDEX_OFFSET), index_bytes, signed)
-            inside = inside and 0 <= start <= word(entry, ScatterComponent.LARGEST_START)
-            target += start * word(entry, ScatterComponent.OPERAND_STRIDE)
-            cut += start * word(entry, ScatterComponent.ALONG_CUT)
-        begin, end = max(cut, first), min(cut + word(parameters, Scatter.CUT_WINDOW), last)
+        for number in range(given.index_components):
+            component = IndexComponent.read(components, number)
+            address = given.indices + index + component.index_offset
+            start = load_index(address, given.index_bytes, given.index_signed)
+            inside = inside and 0 <= start <= component.largest_start
+            target += start * component.operand_stride
+            cut += start * component.along_cut
+        begin, end = max(cut, first), min(cut + given.cut_window, last)
         if inside and begin < end:
-            update += (begin - cut) * word(parameters, Scatter.CUT_UPDATE_STRIDE)
-            _combine_window(parameters, windows, target + begin * stride, update, end - begin)
+            target += given.target + begin * given.cut_stride
+            update += given.updates + (begin - cut) * given.cut_update_stride
+            _combine_window(given, windows, target, update, end - begin)
 
 
-def scatter_parts(work: ScatterWork) -> tuple[Part, ...]:
-    """The parts of a scatter's block."""
-    operand, indices, updates = ((each.shape, each.address) for each in (work.operand, work.indices, work.updates))
-    return encode_scatter(operand, indices, updates, work.target, work.numbers, others=work.others)[0]
+def scatter_parts(work: ScatterWork) -> ScatterParts:
+    """The parts of a scatter's block, for an operand with elements; the combiner is set later, as a call.
 
-
-def encode_scatter(
-    operand: tuple[Shape, Address],
-    indices: tuple[Shape, Address],
-    updates: tuple[Shape, Address],
-    target: Address,
-    numbers: ScatterDimensionNumbers,
-    combine: int = 0,
-    others: Sequence[Address] = (),
-) -> tuple[tuple[Part, ...], int]:
-    """The parts of `scatter`'s block and its number of units; operand, indices and updates are (shape, address).
-
-    `combine` is the address of a `combiner`, or of any codelet called with (target, source, count, others), or 0 for
-    an address that is set later, like the `calls` of compute sets. If `target` is the operand's address nothing is
-    copied.
-    `others` are, for several operands, the target and the updates of each. Raises InternalError for numbers that do not
-    fit the shapes.
+    Raises InternalError for numbers that do not fit the shapes.
     """
-    if not operand[0].elements:
-        return (), 0
-    plan = ScatterPlan(operand[0], updates[0], numbers)
-    shape, numbers = plan.operand, plan.numbers
+    plan, indices, updates = work.plan, work.indices.shape, work.updates.shape
+    shape, numbers, cut = plan.operand, plan.numbers, plan.cut
     length, continues, window = plan.run()
-    positions, components = _tables(plan, indices[0], numbers)
-    cut, chunk = plan.cut, plan.chunk()
-    tables = (
-        *PositionDimension.of_each(positions),
-        *ScatterComponent.of_each(components),
-        *UpdateDimension.of_each(window),
-    )
+    batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.input_batching_dims, strict=True))
+    dimensions = numbers.index_vector_dim, batching, plan.strides, plan.position_strides
+    positions, along = position_dimensions(indices, *dimensions, cut)
+    components = [
+        IndexComponent(
+            index_offset=along * k,
+            operand_stride=0 if d == cut else plan.strides[d],
+            largest_start=shape.dimensions[d] - plan.sizes[d],
+            along_cut=d == cut,
+        )
+        for k, d in enumerate(numbers.scatter_dims_to_operand_dims)
+    ]
     header = Scatter(
-        operand=operand[1],
-        indices=indices[1],
-        updates=updates[1],
-        target=target,
-        combiner=combine,
-        index_bytes=indices[0].dtype.itemsize,
-        index_signed=index_signed(indices[0]),
+        operand=work.operand.address,
+        indices=work.indices.address,
+        updates=work.updates.address,
+        target=work.target,
+        index_bytes=indices.dtype.itemsize,
+        index_signed=index_signed(indices),
         element_bytes=shape.dtype.itemsize,
-        positions=prod(entry[0] for entry in positions) if updates[0].elements else 0,
+        positions=prod(each.size for each in positions) if updates.elements else 0,
         position_rank=len(positions),
         index_components=len(components),
         window_rank=len(window),
@@ -299,36 +149,9 @@ def encode_scatter(
         cut_stride=plan.strides[cut],
         cut_window=plan.sizes[cut],
         cut_update_stride=plan.update_strides[cut],
-        cut_chunk=chunk,
+        cut_chunk=plan.chunk(),
         cut_outer=prod(shape.dimensions[:cut]),
         run_length=length,
         cut_in_run=continues,
-        others=8 * (Scatter.WORDS + sum(each.WORDS for each in tables)),
     )
-    return (header, tables, others), plan.units
-
-
-def _tables(
-    plan: ScatterPlan, indices: Shape, numbers: ScatterDimensionNumbers
-) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """The position dimensions and the index components."""
-    sizes, index_strides, along = index_layout(indices, numbers.index_vector_dim)
-    index_dims = [d for d in range(indices.rank) if d != numbers.index_vector_dim]
-    batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.input_batching_dims, strict=True))
-    positions = []
-    for size, index_stride, index_dim, update_stride in zip(
-        sizes, index_strides, index_dims, plan.position_strides, strict=True
-    ):
-        target_dim = batching.get(index_dim)
-        stride = 0 if target_dim in (None, plan.cut) else plan.strides[target_dim]
-        positions.append((size, index_stride, stride, update_stride, int(target_dim == plan.cut)))
-    components: list[tuple[int, ...]] = [
-        (
-            along * k,
-            0 if d == plan.cut else plan.strides[d],
-            plan.operand.dimensions[d] - plan.sizes[d],
-            int(d == plan.cut),
-        )
-        for k, d in enumerate(numbers.scatter_dims_to_operand_dims)
-    ]
-    return merge(positions), components
+    return header, positions, components, run_dimensions(window), work.others

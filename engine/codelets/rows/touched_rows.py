@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from engine.codelets.host.rows import copy_memory, word
 from engine.codelets.language.build import codelet, inner
@@ -26,14 +27,16 @@ from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.memory import call4, load_i8, load_i32, load_i64, store_i8, store_i32, store_i64
 from engine.codelets.language.record import Address, Record, block
 from engine.codelets.language.scratch import after
-from engine.codelets.rows.gather import fetch_lines
+from engine.codelets.rows.index_walk import fetch_lines
 from engine.codelets.rows.row_sums import (
     RowSums,
     clear,
     clear_rows,
     encoded_row_sums,
+    entries_of,
     put_sums,
     reader_of,
+    row_of,
     scratch_with,
     sum_rows,
 )
@@ -81,52 +84,53 @@ class UpdatedTable(Record):
     kind: int
 
 
-@inner
-def _put_addresses(parameters: int, block: int, first: int, pitch: int) -> None:
-    """Points the reader at `block` to tables in scratch: the first one at `first`, others `pitch` bytes apart."""
-    for number in range(word(parameters, TouchedRows.TABLES)):
-        table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
-        store_i64(block + 8 * word(table, UpdatedTable.LOAD), first + pitch * number)
-        store_i64(block + 8 * word(table, UpdatedTable.STORE), first + pitch * number)
+class Touching(NamedTuple):
+    """The parameters: the fields, the address of the UpdatedTables, and those of the sums."""
+
+    fields: TouchedRows
+    tables: int
+    summed: RowSums
+    summing: int
 
 
 @inner
-def _probe(parameters: int, reader: int, block: int, rows: int, probed: int, scratch: int) -> None:
-    """Runs a reader on the probe, which it puts at `rows`."""
-    summing = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * word(parameters, TouchedRows.TABLES))
-    width, tables = word(summing, RowSums.WIDTH), word(parameters, TouchedRows.TABLES)
-    pitch = 4 * width * probed
-    _put_addresses(parameters, block, rows, pitch)
-    clear(rows, width * probed * tables)
-    for number in range(tables):
-        table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
-        kind = word(table, UpdatedTable.KIND)
-        if kind != MOMENT:
+def _address(given: Touching, table: UpdatedTable, row: int) -> int:
+    """The address of a table's row."""
+    return word(reader_of(given.summing, given.summed), table.load) + 4 * given.summed.width * row
+
+
+@inner
+def _probe(given: Touching, reader: int, block: int, rows: int, probed: int, scratch: int) -> None:
+    """Runs a reader on the probe, which it puts at `rows`, one table after the other."""
+    width, pitch = given.summed.width, 4 * given.summed.width * probed
+    clear(rows, width * probed * given.fields.tables)
+    for number in range(given.fields.tables):
+        table, first = UpdatedTable.read(given.tables, number), rows + pitch * number
+        store_i64(block + 8 * table.load, first)
+        store_i64(block + 8 * table.store, first)
+        if table.kind != MOMENT:
             for at in range(width, width * probed):
                 value = LEAST_NORMAL
-                if kind == DRIFTING:
+                if table.kind == DRIFTING:
                     value = NEGATIVE_ZERO if at < 2 * width else NEGATIVE_ZERO + LEAST_NORMAL if at < 3 * width else ONE
-                store_i32(rows + pitch * number + 4 * at, value)
+                store_i32(first + 4 * at, value)
     call4(reader, block, 0, probed, scratch)
 
 
 @inner
-def _keeps_untouched_rows(parameters: int, sums: int, block: int, rows: int, scratch: int) -> bool:
+def _keeps_untouched_rows(given: Touching, sums: int, block: int, rows: int, scratch: int) -> bool:
     """Whether this step's update changes untouched rows only by the drift. `rows` is space for two probes."""
-    summing = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * word(parameters, TouchedRows.TABLES))
-    width, tables = word(summing, RowSums.WIDTH), word(parameters, TouchedRows.TABLES)
-    drift = word(parameters, TouchedRows.DRIFT)
+    summed, width, tables, drift = given.summed, given.summed.width, given.fields.tables, given.fields.drift
     probed = PROBED if drift == 0 else DRIFT_PROBED
     pitch = 4 * width * probed
-    copy_memory(block, reader_of(summing), 8 * word(summing, RowSums.READER_WORDS))
-    put_sums(summing, block, sums)
-    _probe(parameters, word(summing, RowSums.READER), block, rows, probed, scratch)
+    copy_memory(block, reader_of(given.summing, summed), 8 * summed.reader_words)
+    put_sums(given.summing, summed, block, sums)
+    _probe(given, summed.reader, block, rows, probed, scratch)
     other = rows + pitch * tables
     if drift != 0:
-        _probe(parameters, drift, block, other, probed, scratch)
+        _probe(given, drift, block, other, probed, scratch)
     for number in range(tables):
-        table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
-        kind = word(table, UpdatedTable.KIND)
+        kind = UpdatedTable.read(given.tables, number).kind
         for at in range(width * probed):
             found = load_i32(rows + pitch * number + 4 * at)
             if kind == DRIFTING:
@@ -142,41 +146,38 @@ def _keeps_untouched_rows(parameters: int, sums: int, block: int, rows: int, scr
 
 
 @inner
-def _is_touched(parameters: int, row: int) -> bool:
+def _is_touched(given: Touching, row: int) -> bool:
     """Whether the update may change a row whose sum is zero."""
-    summing = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * word(parameters, TouchedRows.TABLES))
-    width = word(summing, RowSums.WIDTH)
     found = 0
-    for number in range(word(parameters, TouchedRows.TABLES)):
-        table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
-        address = word(reader_of(summing), word(table, UpdatedTable.LOAD)) + 4 * width * row
-        kind = word(table, UpdatedTable.KIND)
-        if kind == MOMENT:
-            for at in range(width):
+    for number in range(given.fields.tables):
+        table = UpdatedTable.read(given.tables, number)
+        address = _address(given, table, row)
+        if table.kind == MOMENT:
+            for at in range(given.summed.width):
                 found |= load_i32(address + 4 * at)
-        elif kind == KEPT:
-            for at in range(width):
+        elif table.kind == KEPT:
+            for at in range(given.summed.width):
                 found |= 1 if load_i32(address + 4 * at) == NEGATIVE_ZERO else 0
     return found != 0
 
 
 @inner
-def _flag(parameters: int, first: int, end: int) -> int:
+def _flag(given: Touching, first: int, end: int) -> int:
     """Flags touched rows first <= row < end by their values, and counts them."""
-    flags, count = word(parameters, TouchedRows.FLAGS), 0
+    count = 0
     for row in range(first, end):
-        touched = 1 if _is_touched(parameters, row) else 0
-        store_i8(flags + row, touched)
+        touched = 1 if _is_touched(given, row) else 0
+        store_i8(given.fields.flags + row, touched)
         count += touched
     return count
 
 
 @inner
-def _flag_summed(parameters: int, summing: int, first: int, begin: int, end: int) -> int:
+def _flag_summed(given: Touching, first: int, begin: int, end: int) -> int:
     """Flags rows of entries begin <= entry < end in the chunk from row `first` on; returns how many were untouched."""
-    flags, entries, count = word(parameters, TouchedRows.FLAGS), word(summing, RowSums.ENTRIES), 0
-    for at in range(begin, end):
-        flag = flags + first + (load_i64(entries + 8 * at) & 0xFFFFFFFF)
+    count = 0
+    for entry in range(begin, end):
+        flag = given.fields.flags + first + row_of(given.summed, entry)
         if load_i8(flag) == 0:
             store_i8(flag, 1)
             count += 1
@@ -192,37 +193,34 @@ def _next_touched(flags: int, row: int, end: int) -> int:
 
 
 @inner
-def _fetch(parameters: int, summing: int, first: int, end: int) -> None:
+def _fetch(given: Touching, first: int, end: int) -> None:
     """Prefetches the touched rows first <= row < end."""
-    flags, row_bytes = word(parameters, TouchedRows.FLAGS), 4 * word(summing, RowSums.WIDTH)
-    row = _next_touched(flags, first, end)
+    row = _next_touched(given.fields.flags, first, end)
     while row < end:
-        for number in range(word(parameters, TouchedRows.TABLES)):
-            table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
-            address = word(reader_of(summing), word(table, UpdatedTable.LOAD)) + row_bytes * row
-            fetch_lines(address, row_bytes + (address & 63))
-        row = _next_touched(flags, row + 1, end)
+        for number in range(given.fields.tables):
+            address = _address(given, UpdatedTable.read(given.tables, number), row)
+            fetch_lines(address, 4 * given.summed.width + (address & 63))
+        row = _next_touched(given.fields.flags, row + 1, end)
 
 
 @inner
-def _begin_chunk(parameters: int, summing: int, chunk: int) -> None:
+def _begin_chunk(given: Touching, chunk: int) -> None:
     """Flags the rows that are summed in a chunk with known flags, and prefetches the touched ones."""
-    counts, ends = word(parameters, TouchedRows.COUNTS), word(summing, RowSums.ENDS)
-    count = load_i64(counts + 8 * chunk)
-    if count >> 32 == word(parameters, TouchedRows.GENERATION):
-        chunk_rows = word(parameters, TouchedRows.CHUNK_ROWS)
-        first = chunk * chunk_rows
-        begin = load_i64(ends + 8 * (chunk - 1)) if chunk else 0
-        count += _flag_summed(parameters, summing, first, begin, load_i64(ends + 8 * chunk))
-        store_i64(counts + 8 * chunk, count)
-        if 0 < count & 0xFFFFFFFF <= chunk_rows // MOST_TOUCHED:
-            _fetch(parameters, summing, first, min(first + chunk_rows, word(parameters, TouchedRows.ROWS)))
+    fields = given.fields
+    count = load_i64(fields.counts + 8 * chunk)
+    if count >> 32 == fields.generation:
+        first = chunk * fields.chunk_rows
+        begin, end = entries_of(given.summed, chunk)
+        count += _flag_summed(given, first, begin, end)
+        store_i64(fields.counts + 8 * chunk, count)
+        if 0 < count & 0xFFFFFFFF <= fields.chunk_rows // MOST_TOUCHED:
+            _fetch(given, first, min(first + fields.chunk_rows, fields.rows))
 
 
 @inner
-def _update_touched(parameters: int, reader: int, block: int, first: int, end: int, scratch: int) -> None:
+def _update_touched(given: Touching, block: int, first: int, end: int, scratch: int) -> None:
     """Runs the reader on the touched rows first <= row < end, and the drift on others, neighbours together."""
-    flags, drift = word(parameters, TouchedRows.FLAGS), word(parameters, TouchedRows.DRIFT)
+    flags, drift = given.fields.flags, given.fields.drift
     done, row = first, _next_touched(flags, first, end)
     while row < end:
         if drift != 0 and done < row:
@@ -230,7 +228,7 @@ def _update_touched(parameters: int, reader: int, block: int, first: int, end: i
         begin = row
         while row < end and load_i8(flags + row) != 0:
             row += 1
-        call4(reader, block, begin, row, scratch)
+        call4(given.summed.reader, block, begin, row, scratch)
         done, row = row, _next_touched(flags, row, end)
     if drift != 0 and done < end:
         call4(drift, block, done, end, scratch)
@@ -239,46 +237,42 @@ def _update_touched(parameters: int, reader: int, block: int, first: int, end: i
 @codelet
 def touched_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Sums the chunks lo <= chunk < hi, and runs the reader on the touched rows of each."""
-    tables, counts = word(parameters, TouchedRows.TABLES), word(parameters, TouchedRows.COUNTS)
-    summing = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * tables)
-    ends, chunk_bytes = word(summing, RowSums.ENDS), word(summing, RowSums.CHUNK_BYTES)
-    reader, words = word(summing, RowSums.READER), word(summing, RowSums.READER_WORDS)
-    rows, chunk_rows = word(parameters, TouchedRows.ROWS), word(parameters, TouchedRows.CHUNK_ROWS)
-    generation, drift = word(parameters, TouchedRows.GENERATION), word(parameters, TouchedRows.DRIFT)
-    sums = scratch + RESERVED_SCRATCH
-    sums_bytes = chunk_bytes * word(summing, RowSums.SOURCES)
+    fields, tables = TouchedRows.read(parameters), parameters + 8 * TouchedRows.WORDS
+    summing = tables + 8 * UpdatedTable.WORDS * fields.tables
+    summed, chunk_rows = RowSums.read(summing), fields.chunk_rows
+    given = Touching(fields, tables, summed, summing)
+    sums, sums_bytes = scratch + RESERVED_SCRATCH, summed.chunk_bytes * summed.sources
     block = after(sums, sums_bytes)
     clear(sums, sums_bytes >> 2)
-    keeps = _keeps_untouched_rows(parameters, sums, block, after(block, 8 * words), scratch)
-    copy_memory(block, reader_of(summing), 8 * words)
+    keeps = _keeps_untouched_rows(given, sums, block, after(block, 8 * summed.reader_words), scratch)
+    copy_memory(block, reader_of(summing, summed), 8 * summed.reader_words)
     if keeps and lo < hi:
-        _begin_chunk(parameters, summing, lo)
+        _begin_chunk(given, lo)
     for chunk in range(lo, hi):
         if keeps and chunk + 1 < hi:
-            _begin_chunk(parameters, summing, chunk + 1)
-        count = load_i64(counts + 8 * chunk)
-        known = keeps and count >> 32 == generation
-        if known and drift == 0 and count & 0xFFFFFFFF == 0:
+            _begin_chunk(given, chunk + 1)
+        count = load_i64(fields.counts + 8 * chunk)
+        known = keeps and count >> 32 == fields.generation
+        if known and fields.drift == 0 and count & 0xFFFFFFFF == 0:
             continue
-        begin = load_i64(ends + 8 * (chunk - 1)) if chunk else 0
-        end = load_i64(ends + 8 * chunk)
+        begin, end = entries_of(summed, chunk)
         first = chunk * chunk_rows
-        last = min(first + chunk_rows, rows)
-        sum_rows(summing, sums, begin, end)
-        put_sums(summing, block, sums - chunk * chunk_bytes)
+        last = min(first + chunk_rows, fields.rows)
+        sum_rows(summing, summed, sums, begin, end)
+        put_sums(summing, summed, block, sums - chunk * summed.chunk_bytes)
         if known and count & 0xFFFFFFFF <= chunk_rows // MOST_TOUCHED:
-            _update_touched(parameters, reader, block, first, last, scratch)
+            _update_touched(given, block, first, last, scratch)
         else:
-            call4(reader, block, first, last, scratch)
+            call4(summed.reader, block, first, last, scratch)
         if not known:
-            store_i64(counts + 8 * chunk, (generation << 32) + _flag(parameters, first, last) if keeps else 0)
-        clear_rows(summing, sums, begin, end)
+            flagged = (fields.generation << 32) + _flag(given, first, last) if keeps else 0
+            store_i64(fields.counts + 8 * chunk, flagged)
+        clear_rows(summed, sums, begin, end)
 
 
 @dataclass(frozen=True, slots=True)
 class TouchedRowsWork(HostWork):
     """An update with `summed` rows that runs on touched rows alone; with `row_grain` a unit of its reader is a row.
-
 
     `tables` are the numbers of the reader's operands through which it reads and writes a table in place, and the
     kind of table. `flags` is s8 [rows], `counts` s64 [chunks]. `drift` runs on untouched rows, if there are drifting

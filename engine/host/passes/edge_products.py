@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import copysign
 
 from engine.codelets.language.encoded import CodeletWork
-from engine.codelets.rows.edge_products import EdgeProducts, edge_products, gathered_rows
+from engine.codelets.rows.edge_products import EdgeProducts, edge_products
 from engine.host.passes.edge_sums import is_packed
 from engine.host.passes.gathered_rows import are_kept, gathered, remove_unused
 from engine.program.nest import Apply, Constant, Input
@@ -47,11 +47,11 @@ def _fuse(rewriter: ProgramRewriter, at: int, loop: FusedLoop) -> None:
             return
     (put,) = (loop.operands[number] for number in loop.written)
     assert isinstance(put, Strided)
-    rows = (gathered_rows(each.gather, each.component, each.batch.index_stride) for each in (first, second))
-    head = EdgeProducts(target=put.address, edges=edges, chunk=loop.grain, width=width)
+    sizes = {"edges": edges, "chunk": loop.grain, "width": width}
+    products = EdgeProducts(target=put.address, one=first.rows, other=second.rows, **sizes)
     reads = [Span(each) for each in dict.fromkeys((*first.buffers, *second.buffers))]
     replaced = rewriter.sets[at]
-    rewriter.replace(at, replace(replaced, work=CodeletWork.of(edge_products, (head, *rows)), reads=reads))
+    rewriter.replace(at, replace(replaced, work=CodeletWork(edge_products, products), reads=reads))
     remove_unused(rewriter, (first.at, second.at))
 
 

@@ -11,10 +11,8 @@ from math import prod
 from typing import NamedTuple
 
 from engine.codelets.language.encoded import CodeletWork
-from engine.codelets.language.record import Record
-from engine.codelets.rows.edge_sums import PLAIN_EDGES, SCALED_EDGES, edge_parts
-from engine.codelets.rows.scatter import PositionDimension, Scatter, scatter_parts
-from engine.codelets.rows.scatter_rows import scatters_rows
+from engine.codelets.rows.scatter import scatter_parts
+from engine.codelets.rows.scatter_rows import PLAIN_EDGES, SCALED_EDGES, EdgeSums, scatters_rows
 from engine.host.passes.gathered_rows import are_kept, gathered, remove_unused, writer
 from engine.program.nest import Apply, Input
 from engine.program.program import Address, Buffer, Program, Span
@@ -36,7 +34,7 @@ def sum_edges(program: Program) -> Program:
         return program
     rewriter = ProgramRewriter(program)
     for at, each in enumerate(program.compute_sets):
-        if isinstance(each.work, ScatterWork) and each.work.combine == "add":
+        if isinstance(each.work, ScatterWork) and each.work.combine.opcode == "add":
             _fuse(rewriter, at, each.work)
     return rewriter.result()
 
@@ -46,14 +44,11 @@ def _fuse(rewriter: ProgramRewriter, at: int, work: ScatterWork) -> None:
     parts = scatter_parts(work)
     if not scatters_rows(parts, work.operand.shape.element_type, "add"):
         return
-    header, entries, _ = parts
-    assert isinstance(header, Scatter) and not isinstance(entries, Record)
-    position = entries[0]
-    assert isinstance(position, PositionDimension)
+    header, (position, *_), *_ = parts
     updates, row_bytes = header.updates.buffer, 4 * header.run_length * header.cut_window
     if header.updates.moved is not None or header.updates.offset:
         return
-    if header.index_components != 1 or position.update_stride != row_bytes or row_bytes == 4:
+    if header.index_components != 1 or position.other != row_bytes or row_bytes == 4:
         return
     made = writer(rewriter, updates, at)
     if made is None:
@@ -71,10 +66,10 @@ def _fuse(rewriter: ProgramRewriter, at: int, work: ScatterWork) -> None:
     if not are_kept(rewriter, needed, source.at, at):
         return
     scales = {"scales": scale.address, "scale_step": scale.step} if scale else {"scales": 0, "scale_step": 0}
-    parts = edge_parts(header, entries, source.gather, source.component, source.batch.index_stride, **scales)
+    head = EdgeSums(**vars(header) | {"updates": 0}, source=source.rows, **scales)
     scatter = rewriter.sets[at]
     reads = [span for span in scatter.reads if span.buffer is not updates]
-    fused = CodeletWork.of(SCALED_EDGES if scale else PLAIN_EDGES, parts)
+    fused = CodeletWork.of(SCALED_EDGES if scale else PLAIN_EDGES, (head, *parts[1:]))
     rewriter.replace(at, replace(scatter, work=fused, reads=[*reads, *map(Span, dict.fromkeys(needed))]))
     remove_unused(rewriter, (made, source.at))
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from engine.codelets.rows.gather import BatchDimension, Gather, IndexComponent
-from engine.codelets.rows.gather_rows import gather_parts, gathers_rows
+from engine.codelets.rows.gather import Gather, gather_parts
+from engine.codelets.rows.gather_rows import gathers_rows
+from engine.codelets.rows.index_walk import Dimension, IndexComponent
+from engine.codelets.rows.scatter_rows import GatheredRows
 from engine.program.program import Buffer
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import is_any_between
@@ -18,7 +20,7 @@ class Gathered(NamedTuple):
 
     at: int
     gather: Gather
-    batch: BatchDimension
+    batch: Dimension
     component: IndexComponent
 
     @property
@@ -26,9 +28,21 @@ class Gathered(NamedTuple):
         """The array of rows and the array of row numbers."""
         return self.gather.operand.buffer, self.gather.indices.buffer
 
+    @property
+    def rows(self) -> GatheredRows:
+        """The layout of the rows and of their numbers."""
+        return GatheredRows(
+            rows=self.gather.operand,
+            ids=self.gather.indices,
+            id_bytes=self.gather.index_bytes,
+            id_step=self.batch.index,
+            pitch=self.component.operand_stride,
+            last=self.component.largest_start,
+        )
+
     def is_packed(self, rows: int, row_bytes: int) -> bool:
         """Whether the gather makes a contiguous array of `rows` rows of `row_bytes` bytes."""
-        made = self.batch.size, self.batch.target_stride, self.gather.run_bytes
+        made = self.batch.size, self.batch.other, self.gather.run_bytes
         return made == (rows, row_bytes, row_bytes)
 
 

@@ -41,7 +41,7 @@ class GatherWork(Work):
 class ScatterWork(Work):
     """HLO's scatter: updates are combined into a copy of the operand in the order of their indices.
 
-    `combine` is an opcode of `combines` or a body. Nothing is copied if `target` is the operand's address. Of several
+    Nothing is copied if `target` is the operand's address. Of several
     operands these are the first one's; `others` are the targets and updates of each.
     """
 
@@ -50,13 +50,13 @@ class ScatterWork(Work):
     updates: Array
     target: Address
     numbers: ScatterDimensionNumbers
-    combine: str | Combiner
+    combine: Combiner
     others: tuple[Address, ...] = ()
 
     @property
     def vertex(self) -> Hashable:
         """The kind, and how elements are combined."""
-        return self.kind, self.combine
+        return self.kind, self.combine.opcode or self.combine
 
     @property
     def plan(self) -> ScatterPlan:
