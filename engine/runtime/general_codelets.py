@@ -79,7 +79,8 @@ def usual_codelets() -> list[Codelet]:
         pack_panels,
     ]
     rounding = contract_half("f16", "f16", beside=widens_beside_products(), right=F16_IN_F32)
-    return [*images, contract_for("f16"), contract_for("f16", "f32"), contract_for("bf16"), rounding]
+    products = [contract_for(*types)[0] for types in (("f16",), ("f16", "f32"), ("bf16",))]
+    return [*images, *products, rounding]
 
 
 def compile_part(number: int, count: int) -> None:

@@ -14,8 +14,8 @@ import pytest
 from engine.codelets.language.vector import F16_IN_F32
 from engine.codelets.products import contract_plain as products
 from engine.codelets.products.contract_fields import Field
-from engine.codelets.products.contract_half import contract_half, contract_half_scratch
-from engine.codelets.products.contract_plain import contract_for, contract_scratch_for
+from engine.codelets.products.contract_half import HALF_SCRATCH, contract_half
+from engine.codelets.products.contract_plain import contract_for
 from engine.compile import build_program
 from engine.host.encode import encode
 from engine.ir import DotDimensionNumbers
@@ -31,7 +31,7 @@ PAIRS = "bf16 pairs"
 HALF_TYPES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 if multiplies_bf16_pairs():
     HALF_TYPES[PAIRS] = HALF_TYPES["bf16"]
-TABLES = ("row_a", "row_c", "offset_a", "offset_b", "batch_a", "batch_b", "batch_c")
+TABLES = ("row_a", "row_c", "k_a", "k_b", "batch_a", "batch_b", "batch_c")
 
 
 def halved(problem: single.Problem, dtype: np.dtype) -> single.Problem:
@@ -61,7 +61,7 @@ def run(
     if wide:
         tables |= {"row_c": p.row_c, "batch_c": p.batch_c}
     if rounds_b:
-        tables |= {"offset_b": p.offset_b, "batch_b": p.batch_b}
+        tables |= {"k_b": p.k_b, "batch_b": p.batch_b}
     parameters = encode_contract(
         a=a.ctypes.data,
         b=b.ctypes.data,
@@ -69,23 +69,21 @@ def run(
         **tables,
         columns=p.columns,
         stride_b=p.stride_b if rounds_b else p.stride_b // 2,
-        accumulate=p.accumulate,
         rows_per_unit=rows_per_unit,
         columns_per_unit=columns_per_unit,
         k_per_unit=p.k_per_unit,
         partial_pitch=p.partial_pitch if wide else p.partial_pitch // 2,
-        element_bytes=2,
-        bytes_of_b=4 if rounds_b else 2,
+        operand_type="f16",
+        rounds_b=rounds_b,
     )
-    space = contract_scratch_for("f16", result)
-    scratch = GuardedScratch(space.bytes)
+    scratch = GuardedScratch(HALF_SCRATCH.bytes)
     edges = np.linspace(0, contract_units(parameters), cuts + 1).astype(int)
-    codelet = contract_half("bf16", result or "bf16", pairs=True) if kind == PAIRS else contract_for(kind, result)
+    codelet = contract_half("bf16", result or "bf16", pairs=True) if kind == PAIRS else contract_for(kind, result)[0]
     if beside is not None:
         codelet = contract_half(kind, result or kind, beside=beside, right=F16_IN_F32 if rounds_b else None)
     for lo, hi in reversed(list(zip(edges[:-1], edges[1:], strict=True))):
-        codelet(parameters.ctypes.data, int(lo), int(hi), scratch.address)
-    scratch.check(space)
+        codelet(parameters.words.ctypes.data, int(lo), int(hi), scratch.address)
+    scratch.check(HALF_SCRATCH)
     return c
 
 
@@ -98,7 +96,7 @@ def check(problem: single.Problem, result: str | None = None, **options: int) ->
         p = halved(problem, dtype)
         exact = single.naive(p)
         sizes = single.naive(replace(p, a=np.abs(p.a), b=np.abs(p.b), c=np.abs(p.c)))
-        lost = (len(p.offset_a) + 2) * 2.0**-24 * np.abs(sizes)
+        lost = (len(p.k_a) + 2) * 2.0**-24 * np.abs(sizes)
         rounding = 2.0**-24 if result == "f32" else float(ml_dtypes.finfo(dtype).eps) / 2
         smallest = 0.0 if result == "f32" or kind != "f16" else 2.0**-25
         received = run(p, kind, result, **options).astype(np.float64)
@@ -121,12 +119,11 @@ def test_every_tail(columns: int, transposed_a: bool, transposed_b: bool) -> Non
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("transposed_a", [False, True])
 @pytest.mark.parametrize("transposed_b", [False, True])
-@pytest.mark.parametrize("accumulate", [False, True])
 @pytest.mark.parametrize("result", [None, "f32"])
-def test_blocks(transposed_a: bool, transposed_b: bool, accumulate: bool, result: str | None) -> None:
+def test_blocks(transposed_a: bool, transposed_b: bool, result: str | None) -> None:
     """Blocks of rows, columns and k are whole and in part."""
     random = np.random.default_rng(1)
-    flags = {"transposed_a": transposed_a, "transposed_b": transposed_b, "accumulate": accumulate}
+    flags = {"transposed_a": transposed_a, "transposed_b": transposed_b}
     sizes = (
         (7, 130, 300),
         (450, 70, 257),
@@ -149,9 +146,8 @@ def test_long_k_of_three_vectors_of_columns() -> None:
     check(single.matrices(np.random.default_rng(6), 64, 48, 1364, transposed_b=True), rows_per_unit=64)
 
 
-@pytest.mark.parametrize("accumulate", [False, True])
-def test_no_k(accumulate: bool) -> None:
-    check(single.matrices(np.random.default_rng(2), 5, 20, 0, accumulate=accumulate, gap=3))
+def test_no_k() -> None:
+    check(single.matrices(np.random.default_rng(2), 5, 20, 0, gap=3))
 
 
 def test_no_rows_or_columns() -> None:
@@ -178,10 +174,10 @@ def test_runs_along_k(length: int) -> None:
         problem = single.transposed_runs(random, rows, columns, runs, length)
         check(problem, rows_per_unit=30, cuts=2)
         offsets = 4 * (np.arange(runs)[:, None] * rows * length + np.arange(length)).reshape(-1)
-        apart = replace(problem, offset_a=offsets, row_a=4 * length * np.arange(rows))
+        apart = replace(problem, k_a=offsets, row_a=4 * length * np.arange(rows))
         check(apart, rows_per_unit=30, cuts=2)
         problem = single.matrices(random, rows, columns, runs * length)
-        check(replace(problem, offset_a=offsets, row_a=4 * length * np.arange(rows)))
+        check(replace(problem, k_a=offsets, row_a=4 * length * np.arange(rows)))
 
 
 @pytest.mark.parametrize("columns", [3, 16, 40, 100])
@@ -192,7 +188,7 @@ def test_elements_read_many_times(columns: int) -> None:
         problem = single.matrices(random, rows, columns, taps * features)
         problem.row_a = 4 * features * np.arange(rows)
         check(problem, rows_per_unit=200, cuts=2)
-        problem.offset_b = 4 * 2 * np.arange(taps * features)
+        problem.k_b = 4 * 2 * np.arange(taps * features)
         check(problem, rows_per_unit=1000)
 
 
@@ -202,7 +198,7 @@ def test_overlapping_rows_of_b(pitch: int) -> None:
     random = np.random.default_rng(pitch)
     for columns, k in ((11, 10), (12, 9), (30, 27), (64, 2), (30, 1300), (12, 1301)):
         problem = single.matrices(random, 25, columns, k)
-        problem.offset_b = 4 * pitch * np.arange(k)
+        problem.k_b = 4 * pitch * np.arange(k)
         check(problem, rows_per_unit=10)
 
 
@@ -246,24 +242,22 @@ def widened(problem: single.Problem, kind: str, result: str | None, **units: int
         **tables,
         columns=p.columns,
         stride_b=p.stride_b,
-        accumulate=p.accumulate,
         **units,
     )
-    scratch = GuardedScratch(contract_half_scratch().bytes)
+    scratch = GuardedScratch(HALF_SCRATCH.bytes)
     codelet = contract_half("f32", result or kind)
-    codelet(parameters.ctypes.data, 0, contract_units(parameters), scratch.address)
-    scratch.check(contract_half_scratch())
+    codelet(parameters.words.ctypes.data, 0, contract_units(parameters), scratch.address)
+    scratch.check(HALF_SCRATCH)
     return c
 
 
-@pytest.mark.parametrize("accumulate", [False, True])
 @pytest.mark.parametrize(("kind", "result"), [("f16", None), ("bf16", None), ("f16", "f32")])
-def test_widened_operands_have_the_bits_of_halves(kind: str, result: str | None, accumulate: bool) -> None:
+def test_widened_operands_have_the_bits_of_halves(kind: str, result: str | None) -> None:
     """A, B and C contain infinities, NaN and -0; units have any size."""
     random = np.random.default_rng(11)
     special = [np.inf, -np.inf, np.nan, -0.0, 0.0, 3e-8]
     for rows, columns, k, units in ((13, 130, 40, (12, 64)), (47, 33, 700, (50, 1000)), (30, 71, 900, (30, 16))):
-        problem = single.matrices(random, rows, columns, k, accumulate=accumulate)
+        problem = single.matrices(random, rows, columns, k)
         for array in (problem.a, problem.b, problem.c):
             flat = array.reshape(-1)
             flat[random.integers(0, flat.size, 6)] = special
@@ -346,10 +340,10 @@ def test_runs_are_recognised() -> None:
         table = 2 * np.array(offsets, np.int64)
         zero = np.zeros(1, np.int64)
         block = encode_contract(
-            **dict(a=0, b=0, c=0, row_a=zero, row_c=zero, offset_a=table, offset_b=table, columns=1, stride_b=2),
-            element_bytes=2,
+            **dict(a=0, b=0, c=0, row_a=zero, row_c=zero, k_a=table, k_b=table, columns=1, stride_b=2),
+            operand_type="f16",
         )
-        return int(block[Field.RUN_A])
+        return int(block.words[Field.RUN_A])
 
     assert run_of([0, 1, 2, 3]) == 4
     assert run_of([0, 1, 2, 9, 10, 11]) == 3

@@ -38,6 +38,7 @@ from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, multiplies_bf16_pairs
+from engine.program.work.contraction import Contraction, Grid
 from engine.program.work.offsets import Offsets, run_of
 
 LANES = lanes()
@@ -187,8 +188,7 @@ class OverlapAdd(HostWork):
 
     def encode(self) -> Encoded:
         """The block of a contraction of one image, then the words of `Overlap`."""
-        from engine.codelets.convolutions.overlap_add import Overlap, overlap_add
-        from engine.codelets.products.contract_plain import contract_scratch_for
+        from engine.codelets.products.contract_plain import contract_for
 
         positions = len(self.positions)
         columns = int(np.prod([w.size for w in self.window])) * self.features
@@ -198,19 +198,21 @@ class OverlapAdd(HostWork):
         multiplied = "f32" if span else self.element_type
         item = Shape(multiplied).dtype.itemsize
         larger = item // Shape(self.element_type).dtype.itemsize
-        contraction = contract_record(
-            a=self.input,
-            b=self.kernel,
-            c=0,
-            row_a=self.positions.table * larger,
-            row_c=np.arange(positions, dtype=np.int64) * pitch,
-            offset_a=self.inputs.table * larger,
-            offset_b=np.arange(len(self.inputs), dtype=np.int64) * (item * columns),
+        inputs, once = len(self.inputs), Offsets(np.zeros(1, np.int64))
+        contraction = Contraction(
+            *(self.input, self.kernel, self.output),
+            row_a=Offsets(self.positions.table * larger),
+            row_c=Offsets(np.arange(positions) * pitch),
+            k_a=Offsets(self.inputs.table * larger),
+            k_b=Offsets(np.arange(inputs) * (item * columns)),
+            batch_a=once,
+            batch_b=once,
+            batch_c=once,
             columns=columns,
             stride_b=item,
-            rows_per_unit=positions,
-            columns_per_unit=columns,
-            element_bytes=item,
+            grid=Grid(positions, columns, inputs),
+            operand_type=multiplied,
+            result_type="f32",
         )
         flat = len(self.window) == 1
         high, height, rows = (WindowDimension(1), 1, 1) if flat else (self.window[0], self.sources[0], self.field[0])
@@ -218,13 +220,13 @@ class OverlapAdd(HostWork):
         last = self.window[-1], self.sources[-1], self.field[-1]
         column_starts, column_offsets = _reaching(*last, pitch_sums, 4 * self.features)
         layout = ScratchLayout()
-        layout.nested(0, contract_scratch_for(multiplied))
+        layout.nested(0, contract_for(multiplied)[1])
         products = layout.area(positions * pitch)
         row_sums = layout.area(self.sources[-1] * pitch_sums)
         kernel = layout.area(4 * whole_vectors(len(self.inputs) * columns) if span else 0)
         image = layout.area(4 * whole_vectors(span))
         overlap = Overlap(
-            **vars(contraction),
+            **vars(contract_record(contraction)),
             output=self.output,
             image_a=self.input_image,
             image_output=self.output_image,

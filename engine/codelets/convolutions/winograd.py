@@ -21,7 +21,7 @@ from engine.codelets.language.record import Address, Record, Table
 from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
 from engine.codelets.language.vector import BYTES
 from engine.codelets.products.contract import Operands
-from engine.codelets.products.contract_fields import Field
+from engine.codelets.products.contract_fields import RightOperand
 from engine.codelets.products.micro_kernel import library
 from engine.codelets.products.narrow_products import OF_TILES, VECTOR, narrow_products
 from engine.codelets.products.pack import LANES, PANEL, fill_progression, packed_pitch, packing
@@ -34,7 +34,7 @@ multiply_panel = panels("f32")
 multiply_vector = narrow_products(OF_TILES)
 
 
-class Kernel(Field):
+class Kernel(RightOperand):
     """Parameters of `winograd_kernel`: B, of [taps, input features], of the contraction that the convolution is.
 
     The result is [position, panel, input feature, output feature of the panel]: packed panels.
@@ -109,9 +109,9 @@ def kernel_transform(element_type: str, tile: int = OUTPUTS) -> Codelet:
 
     def transform_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
         """Unit: a panel of output features and KERNEL_BLOCK input features."""
-        features, columns = word(parameters, Kernel.FEATURES), word(parameters, Field.COLUMNS)
+        features, columns = word(parameters, Kernel.FEATURES), word(parameters, Kernel.COLUMNS)
         blocks = (features + KERNEL_BLOCK - 1) // KERNEL_BLOCK
-        at = Operands(parameters, 0, word(parameters, Field.B), 0, scratch)
+        at = Operands(parameters, 0, word(parameters, Kernel.B), 0, scratch)
         offsets, packed = scratch + RESERVED_SCRATCH + COLUMN, scratch + RESERVED_SCRATCH + PACKED
         for unit in range(lo, hi):
             column, feature = unit // blocks * PANEL, unit % blocks * KERNEL_BLOCK

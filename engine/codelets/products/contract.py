@@ -191,13 +191,12 @@ def blocked(parts: Parts) -> Inner:
     @inner
     def contract(at: Operands, block: Block) -> None:
         row, rows, column, columns, k, k_count = block
-        accumulate = word(at.parameters, Field.ACCUMULATE)
         if k_count > 0:
             step = k_step(at, block)
             for i in range(0, k_count, step):
                 part = Block(row, rows, column, columns, k + i, min(step, k_count - i))
-                contract_k_block(at, part, accumulate if i == 0 else 1, i + step < k_count)
-        elif accumulate == 0:
+                contract_k_block(at, part, 0 if i == 0 else 1, i + step < k_count)
+        else:
             for m in range(row, row + rows):
                 start = at.c + load_i64(word(at.parameters, Field.ROW_C) + 8 * m)
                 for i in range(column * result_bytes, (column + columns) * result_bytes):

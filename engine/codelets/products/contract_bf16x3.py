@@ -13,7 +13,7 @@ from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I64, load_i64, loaded_i64, store_i64
-from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
+from engine.codelets.language.scratch import ScratchLayout
 from engine.codelets.products.contract import Block, Operands, Parts, blocked, even_cut, nothing_ahead, over_units
 from engine.codelets.products.contract_f32 import offsets_of_a
 from engine.codelets.products.contract_fields import Field, Layout
@@ -59,16 +59,11 @@ COLUMN = _layout.area(8 * GROUP)
 SEEN = _layout.area(GROUPS * SEEN_BYTES)
 WHOLE_B = _layout.area(8 * GROUPS)  # for each group of columns, whether the split can compute it
 WHOLE_A = _layout.area(8 * KEPT_GROUPS)
-SCRATCH = _layout.space()
+BF16X3_SCRATCH = _layout.space()
 
 _packing = packing("f32")
 pack_groups, pack_runs, pack_panel = _packing.groups, _packing.runs, _packing.panel
 multiply_panel = panels("f32")
-
-
-def contract_bf16x3_scratch() -> ScratchSpace:
-    """The scratch that contract_bf16x3 needs, for any parameters."""
-    return SCRATCH
 
 
 @intrinsic

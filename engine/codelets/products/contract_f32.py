@@ -10,7 +10,7 @@ from typing import NamedTuple
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.memory import load_i64
-from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
+from engine.codelets.language.scratch import ScratchLayout
 from engine.codelets.products.contract import Block, Following, Operands, Parts, blocked, even_cut, over_units
 from engine.codelets.products.contract_fields import PACK_ROWS, Field, Layout
 from engine.codelets.products.micro_kernel import library
@@ -85,7 +85,7 @@ PACKED_K = _layout.area(8 * K_BLOCK)  # offsets of packed A along k
 PACKED_ROW = _layout.area(8 * MANY_ROWS)  # row offsets of packed A
 COLUMN = _layout.area(8 * PANEL)  # B's column offsets
 PACKED_A = _layout.area(MANY_ROWS * PACKED_PITCH_A)
-SCRATCH = _layout.space()
+CONTRACT_SCRATCH = _layout.space()
 # Bits of the plan of a block of k.
 PACKS_A, BY_ROWS, PACKS_B, BY_LINES = 1, 2, 4, 8  # BY_ROWS: rows stream past panels; BY_LINES: A is not transposed
 _packing = packing("f32")
@@ -295,11 +295,6 @@ def multiply(
 
 contract = blocked(Parts(PANEL, 4, False, k_step, steps, pack_columns, pack_rows, panel, ahead, multiply))
 contract_units = over_units(contract, merges_columns=True, least_merged=PANEL)
-
-
-def contract_scratch() -> ScratchSpace:
-    """The scratch that contract_f32 needs, for any parameters."""
-    return SCRATCH
 
 
 def _contract_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:

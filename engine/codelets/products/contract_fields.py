@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
 
 from engine.codelets.language.record import Address, Record, Table
-from engine.errors import InternalError
-from engine.program.work.offsets import GROUP, rows_together, run_of, steps_of
+from engine.program.work.contraction import Contraction
+from engine.program.work.offsets import GROUP, Offsets, rows_together, steps_of
 
 # Except FAR and MANY_COLUMNS, tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache),
 # November 2026.
@@ -21,24 +20,28 @@ MANY_COLUMNS = 256  # columns from which packing pays at an eighth of that dista
 MOST_AHEAD = 3  # arrays that a unit prefetches for an optimizer's update after it
 
 
-class Field(Record):
-    """The parameter block. Tables are int64 and hold byte offsets."""
+class RightOperand(Record):
+    """The part of a parameter block that is about B. Tables are int64 and hold byte offsets."""
 
-    a: Address
     b: Address
-    c: Address
-    row_a: Table  # [rows]
-    row_c: Table  # [rows]
-    offset_a: Table  # [k]
     offset_b: Table  # [k]
-    rows: int
     columns: int
     k: int
     stride_b: int  # bytes between the columns of B
     layout_b: int  # a Layout
     pitch_b: int  # bytes between B's rows where the layout is ROWS; the length of a run where it is RUNS
+
+
+class Field(RightOperand):
+    """The parameter block."""
+
+    a: Address
+    c: Address
+    row_a: Table  # [rows]
+    row_c: Table  # [rows]
+    offset_a: Table  # [k]
+    rows: int
     pack_a: int  # size of contiguous groups of rows of A; 1: all rows are contiguous; 0: packing would not pay
-    accumulate: int  # 1: adds to C; 0: replaces C
     rows_per_unit: int
     columns_per_unit: int
     k_per_unit: int
@@ -76,136 +79,55 @@ class Layout(IntEnum):
     PANELS = 5  # packed as panels, one after the other
 
 
-def contract_record(
-    *,
-    a: Address,
-    b: Address,
-    c: Address,
-    row_a: np.ndarray,
-    row_c: np.ndarray,
-    offset_a: np.ndarray,
-    offset_b: np.ndarray,
-    columns: int,
-    stride_b: int,
-    accumulate: bool = False,
-    rows_per_unit: int = 96,
-    columns_per_unit: int = 256,
-    k_per_unit: int | None = None,
-    partial_pitch: int = 0,
-    batch_a: np.ndarray | None = None,
-    batch_b: np.ndarray | None = None,
-    batch_c: np.ndarray | None = None,
-    element_bytes: int = 4,
-    bytes_of_b: int | None = None,
-    panels: bool = False,
-    ahead: Sequence[Address] = (),
-    next_unit: int = 0,
-) -> Field:
-    """The parameter block of the contraction
+def contract_record(work: Contraction) -> Field:
+    """The parameter block of a contraction.
 
-        C[row_c[m] + n * size] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[offset_b[k] + n * stride_b]
-
-    a, b, c: addresses. row_a, row_c: int64 [rows]; offset_a, offset_b: int64 [k]; batch_a, batch_b, batch_c: int64
-    [batches] or all None. The tables are C-contiguous and hold byte offsets. element_bytes: the size of an element of A
-    and B; bytes_of_b: the size of B's elements, if different. panels: B has been packed as panels, with all of K;
-    offset_b and stride_b are then not used. ahead: at most MOST_AHEAD float32 [rows, columns], whose rows a unit
-    prefetches for what follows. next_unit: a sum of NextUnit, the operands whose part for the next unit is prefetched.
-
-    Work is partitioned into units of rows_per_unit x columns_per_unit x k_per_unit, numbered
-    ((batch * k_splits + split) * column_blocks + column_block) * row_blocks + row_block. Split s of k writes
-    (or adds to) its own partial sum at c + s * partial_pitch; with k_per_unit None there is one split.
-
-    For speed: rows_per_unit a multiple of 48, columns_per_unit a multiple of 64, at least 256 if A is transposed.
-
-    Raises InternalError for tables of inconsistent sizes and for units without rows or columns.
+    Units are numbered ((batch * k_splits + split) * column_blocks + column_block) * row_blocks + row_block. For speed,
+    they have a multiple of 48 rows, and a multiple of 64 columns, at least 256 if A is transposed.
     """
-    _check_table("row_a", row_a, len(row_c))
-    _check_table("row_c", row_c, len(row_a))
-    _check_table("offset_a", offset_a, len(offset_b))
-    _check_table("offset_b", offset_b, len(offset_a))
-    batches = _check_batches(batch_a, batch_b, batch_c)
-    rows, k = len(row_a), len(offset_a)
-    k_per_unit = k_per_unit or max(k, 1)
-    for name, value in (("rows_per_unit", rows_per_unit), ("columns_per_unit", columns_per_unit)):
-        if value < 1:
-            raise InternalError(f"Expected {name} of at least 1. Received: {value}.")
-    layout, pitch = (Layout.PANELS, 0) if panels else _layout(offset_b, stride_b, bytes_of_b or element_bytes)
-    run_a = run_of(offset_a, element_bytes)
-    if element_bytes < 4:  # packed in any case
-        packs_a = rows_together(row_a, element_bytes) if run_a < GROUP // 2 else 0
+    (batches, rows, columns, _), grid, run_a = work.size, work.grid, work.run_a
+    row_a, offset_a = work.row_a.table, work.k_a.table
+    if work.item_bytes < 4:  # packed in any case
+        packs_a = rows_together(row_a, work.item_bytes) if run_a < GROUP // 2 else 0
     else:
-        packs_a = _packs(row_a, offset_a, element_bytes, columns)
+        packs_a = _packs(row_a, offset_a, work.item_bytes, columns)
+    batch_a, batch_b, batch_c = (
+        each.table if batches != 1 else None for each in (work.batch_a, work.batch_b, work.batch_c)
+    )
+    right = right_operand(work.b, work.k_b, columns, work.stride_b, work.bytes_of_b)
+    panels = {"layout_b": Layout.PANELS, "pitch_b": 0} if work.panels else {}
+    ahead = {f"ahead_{number}": address for number, address in enumerate(work.ahead)}
     return Field(
-        a=a,
-        b=b,
-        c=c,
+        **vars(right) | panels | ahead,
+        a=work.a,
+        c=work.c,
         row_a=row_a,
-        row_c=row_c,
+        row_c=work.row_c.table,
         offset_a=offset_a,
-        offset_b=offset_b,
         rows=rows,
-        columns=columns,
-        k=k,
-        stride_b=stride_b,
-        layout_b=layout,
-        pitch_b=pitch,
         pack_a=packs_a,
-        accumulate=accumulate,
-        rows_per_unit=rows_per_unit,
-        columns_per_unit=columns_per_unit,
-        k_per_unit=k_per_unit,
-        row_blocks=-(-rows // rows_per_unit),
-        column_blocks=-(-columns // columns_per_unit),
-        k_splits=max(1, -(-k // k_per_unit)),
-        partial_pitch=partial_pitch,
+        rows_per_unit=grid.rows,
+        columns_per_unit=grid.columns,
+        k_per_unit=grid.k,
+        row_blocks=-(-rows // grid.rows),
+        column_blocks=-(-columns // grid.columns),
+        k_splits=work.splits,
+        partial_pitch=work.partial_pitch,
         batches=batches,
         batch_a=batch_a,
         batch_b=batch_b,
         batch_c=batch_c,
         run_a=run_a,
-        ahead_count=len(ahead),
-        next_unit=next_unit,
-        **{f"ahead_{number}": address for number, address in enumerate(ahead)},
+        ahead_count=len(work.ahead),
+        next_unit=work.next_unit,
     )
 
 
-def right_operand_record(
-    b: Address, offset_b: np.ndarray, columns: int, stride_b: int, element_bytes: int = 4
-) -> Field:
-    """The parameter block for codelets that read B alone, with the arguments of `contract_record`."""
-    row = np.zeros(1, np.int64)
-    return contract_record(
-        a=0,
-        b=b,
-        c=0,
-        row_a=row,
-        row_c=row,
-        offset_a=offset_b,
-        offset_b=offset_b,
-        columns=columns,
-        stride_b=stride_b,
-        element_bytes=element_bytes,
-    )
-
-
-def _check_table(name: str, table: np.ndarray, length: int) -> None:
-    if table.dtype != np.int64 or table.shape != (length,) or not table.flags.c_contiguous:
-        raise InternalError(
-            f"Expected {name} to be a C-contiguous int64 table of length {length}. "
-            f"Received: {table.dtype}{list(table.shape)}."
-        )
-
-
-def _check_batches(*tables: np.ndarray | None) -> int:
-    """The number of batches; without tables it is 1."""
-    given = [table for table in tables if table is not None]
-    if not given:
-        return 1
-    if len(given) != len(tables):
-        raise InternalError(f"Expected three batch tables or none. Received: {len(given)}.")
-    for table in given:
-        _check_table("each batch table", table, len(given[0]))
-    return len(given[0])
+def right_operand(b: Address, k_b: Offsets, columns: int, stride_b: int, element_bytes: int = 4) -> RightOperand:
+    """The fields of a B whose rows are at `k_b`, and whose columns are `stride_b` bytes apart."""
+    layout, pitch = _layout(k_b.table, stride_b, element_bytes)
+    sizes = {"columns": columns, "k": len(k_b), "stride_b": stride_b}
+    return RightOperand(b=b, offset_b=k_b.table, **sizes, layout_b=layout, pitch_b=pitch)
 
 
 def _layout(offset_b: np.ndarray, stride_b: int, element_bytes: int) -> tuple[Layout, int]:

@@ -12,7 +12,7 @@ from functools import cache
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, Inner, inner
 from engine.codelets.language.memory import load_i64, store_i64
-from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
+from engine.codelets.language.scratch import ScratchLayout
 from engine.codelets.language.vector import BYTES
 from engine.codelets.products import contract_f32
 from engine.codelets.products.bf16_pairs import parts_of_pairs
@@ -54,12 +54,7 @@ ORIGIN = TILE  # the source address of the range widened in scratch, or 0
 FIRST_COLUMN = TILE + 8
 LAST_K = TILE + 16
 PITCH = TILE + 24  # bytes between rows of C in scratch; 0 if the micro kernels round and store to C itself
-SCRATCH = _layout.space()
-
-
-def contract_half_scratch() -> ScratchSpace:
-    """The scratch that the codelets of `contract_half` need, for any parameters."""
-    return SCRATCH
+HALF_SCRATCH = _layout.space()
 
 
 @cache
@@ -94,7 +89,7 @@ def half_contraction(
 ) -> Inner:
     """Makes the contraction of a range of rows, columns and k, tile by tile of C, as `blocked` does."""
     rounds, is_wide = result_type != "f32", element_type == "f32"
-    widen_run, widen_sums = copied_run(element_type, "f32"), copied_run(result_type, "f32")
+    widen_run = copied_run(element_type, "f32")
     right = right or element_type
     multiply = _rounding_multiply(result_type, pairs, beside, right) if rounds else _multiply(pairs, beside, right)
     pack_columns, panel = (
@@ -107,7 +102,7 @@ def half_contraction(
 
     @inner
     def begin_tile(at: Operands, tile: Block) -> None:
-        """Writes the words of a tile, and widens C if it is added to."""
+        """Writes the words of a tile."""
         scratch, pitch = at.scratch, NARROW_BYTES if tile.columns <= PANEL else PITCH_SUMS
         if one_step(at.parameters, tile.k_count):
             store_i64(scratch + PITCH, 0)
@@ -116,10 +111,6 @@ def half_contraction(
         store_i64(scratch + FIRST_COLUMN, tile.column)
         store_i64(scratch + LAST_K, tile.k + tile.k_count)
         fill_table(scratch + ROW_C, tile.rows, pitch)
-        if word(at.parameters, Field.ACCUMULATE) != 0:
-            c, row_c = at.c + 2 * tile.column, word(at.parameters, Field.ROW_C) + 8 * tile.row
-            for m in range(tile.rows):
-                widen_sums(c + load_i64(row_c + 8 * m), scratch + SUMS + m * pitch, tile.columns)
 
     @inner
     def contract(at: Operands, block: Block) -> None:
@@ -186,7 +177,7 @@ def k_step(at: Operands, block: Block) -> int:
 @inner
 def one_step(parameters: int, k_count: int) -> bool:
     """Whether all of k is summed in registers in one step."""
-    return word(parameters, Field.ACCUMULATE) == 0 and 0 < k_count <= longest_step(parameters, k_count)
+    return 0 < k_count <= longest_step(parameters, k_count)
 
 
 @inner

@@ -9,16 +9,16 @@ from engine.codelets.language.build import codelet
 from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.record import Address, block
 from engine.codelets.products.contract import Operands
-from engine.codelets.products.contract_f32 import COLUMN, pack_panel
-from engine.codelets.products.contract_fields import Field, right_operand_record
+from engine.codelets.products.contract_f32 import COLUMN, CONTRACT_SCRATCH, pack_panel
+from engine.codelets.products.contract_fields import RightOperand, right_operand
 from engine.codelets.products.micro_kernel import panel_columns
 from engine.codelets.products.pack import PANEL
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.work.offsets import Offsets
 
 
-class Panels(Field):
-    """A contraction's fields, of which the codelet uses those of B, columns and k, and the address of the panels."""
+class Panels(RightOperand):
+    """The right operand, and the address of the panels."""
 
     panels: Address
 
@@ -48,10 +48,6 @@ class PanelPacking(HostWork):
         return self.columns // panel_columns()
 
     def encode(self) -> Encoded:
-        """The fields of the contraction's B, and the address of the panels."""
-        from engine.codelets.products.contract_f32 import contract_scratch
-        from engine.codelets.products.pack_panels import Panels, pack_panels
-
-        contraction = right_operand_record(self.b, self.k_b.table, self.columns, self.stride_b)
-        parameters = Panels(**vars(contraction), panels=self.panels)
-        return Encoded.of(pack_panels, block(parameters), contract_scratch())
+        """The fields of B, and the address of the panels."""
+        right = right_operand(self.b, self.k_b, self.columns, self.stride_b)
+        return Encoded.of(pack_panels, block(Panels(**vars(right), panels=self.panels)), CONTRACT_SCRATCH)

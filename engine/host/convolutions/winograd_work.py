@@ -29,7 +29,7 @@ from engine.codelets.convolutions.cook_toom import (
 from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
-from engine.codelets.products.contract_fields import right_operand_record
+from engine.codelets.products.contract_fields import right_operand
 from engine.codelets.products.micro_kernel import panel_columns
 from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -133,13 +133,12 @@ class WinogradKernel(HostWork):
         return -(-self.columns // panel_columns()) * -(-self.features // KERNEL_BLOCK)
 
     def encode(self) -> Encoded:
-        """The fields of the contraction's B, then those of the transform."""
+        """The fields of B, then those of the transform."""
         from engine.codelets.convolutions.winograd import TAP_BYTES, Kernel, kernel_scratch, kernel_transform
 
         item = Shape(self.element_type).dtype.itemsize
-        contraction = right_operand_record(self.kernel, self.k_b.table, self.columns, self.stride_b, item)
         parameters = Kernel(
-            **vars(contraction),
+            **vars(right_operand(self.kernel, self.k_b, self.columns, self.stride_b, item)),
             transformed=self.transformed,
             features=self.features,
             taps=np.array(self.taps, np.int64) * TAP_BYTES,
