@@ -10,7 +10,6 @@ Packing of bf16 as pairs of neighbours along k: 32 bits, the first of k in the l
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
@@ -20,67 +19,13 @@ from engine.codelets.language.memory import I32, I64, POINTER, load_i64, store_f
 from engine.codelets.products.contract import Block, Operands, Parts
 from engine.codelets.products.contract_f32 import begins_group, offsets_of_a
 from engine.codelets.products.contract_fields import Field, Layout
-from engine.codelets.products.micro_kernel import panel_vectors
-from engine.codelets.products.pack import LANES, PANEL, copied_run, fill_progression, packed_pitch, packing
+from engine.codelets.products.pack import LANES, PANEL, copied_run, fill_progression, join_runs, packed_pitch, packing
 from engine.codelets.rows.offset_tables import fill_table
 from engine.machine_code.llvm import ir
 
-pack_transposed = packing("f32").transposed
+_pair_packing = packing("bf16", pairs=True)
+pack_pair_rows, pack_pair_panel = _pair_packing.rows, _pair_packing.panel
 GROUP_BYTES = 4 * LANES  # the pairs of one k of a group of rows
-
-
-def _joining(vectors: int, masked: bool) -> Any:
-    """Makes the intrinsic that stores the pairs of two runs of bf16, whole vectors or only `count` lanes and zeros."""
-
-    @intrinsic
-    def join_lanes(builder: ir.IRBuilder, first: ir.Value, second: ir.Value, target: ir.Value, count: ir.Value) -> None:
-        mask = vector.lane_mask(builder, count) if masked else None
-        for j in range(vectors):
-            low, high = (
-                vector.load_bits(builder, builder.add(each, I64(2 * LANES * j)), mask) for each in (first, second)
-            )
-            high = builder.shl(high, ir.Constant(high.type, [16] * LANES))
-            pointer = builder.inttoptr(builder.add(target, I64(4 * LANES * j)), POINTER)
-            builder.store(builder.or_(low, high), pointer, align=4)
-
-    return join_lanes
-
-
-@intrinsic
-def keep_lower(builder: ir.IRBuilder, target: ir.Value) -> None:
-    """Sets the second of each pair of a vector in memory to zero."""
-    kind = vector.vector_type(I32)
-    pointer = builder.inttoptr(target, POINTER)
-    lower = builder.and_(builder.load(pointer, align=4, typ=kind), ir.Constant(kind, [0xFFFF] * LANES))
-    builder.store(lower, pointer, align=4)
-
-
-join_vector, join_panel, join_some = _joining(1, False), _joining(panel_vectors(), False), _joining(1, True)
-
-
-@inner
-def join_runs(first: int, second: int, target: int, count: int) -> None:
-    """Stores the pairs target[i] = (first[i], second[i]), i < count; whole vectors are written, padded with zeros."""
-    whole = count // LANES * LANES
-    for i in range(0, whole, LANES):
-        join_vector(first + 2 * i, second + 2 * i, target + 4 * i, LANES)
-    if whole < count:
-        join_some(first + 2 * whole, second + 2 * whole, target + 4 * whole, count - whole)
-
-
-@inner
-def pack_pair_rows(b: int, offset_b: int, k: int, columns: int, target: int, pitch: int) -> None:
-    """Packs the pairs of rows 2 i and 2 i + 1 of B, which are at b + offset_b[k], as row i of the target."""
-    for i in range(0, k, 2):
-        first, row = b + load_i64(offset_b + 8 * i), target + i // 2 * pitch
-        second = b + load_i64(offset_b + 8 * (i + 1)) if i + 1 < k else first
-        if columns == PANEL:
-            join_panel(first, second, row, PANEL)
-        else:
-            join_runs(first, second, row, columns)
-        if i + 1 == k:
-            for at in range(0, pitch, 4 * LANES):
-                keep_lower(row + at)
 
 
 @inner
@@ -107,27 +52,6 @@ def has_pair_panels(at: Operands, k: int, k_count: int) -> bool:
     if layout == Layout.ELEMENTS or k_count % 2 != 0:
         return False
     return layout == Layout.TRANSPOSED or (k % 2 == 0 and word(at.parameters, Field.PITCH_B) % 2 == 0)
-
-
-@inner
-def pack_pair_panel(at: Operands, column: int, width: int, k: int, k_count: int, target: int, offsets: int) -> None:
-    """Packs a panel as `pack_panel` does, but in pairs; requires `has_pair_panels`."""
-    layout, stride = word(at.parameters, Field.LAYOUT_B), word(at.parameters, Field.STRIDE_B)
-    offset_b, pitch = word(at.parameters, Field.OFFSET_B) + 8 * k, packed_pitch(width)
-    source = at.b + column * stride
-    if layout == Layout.ROWS or layout == Layout.SCATTERED_ROWS:
-        pack_pair_rows(source, offset_b, k_count, width, target, pitch)
-    else:
-        run = k_count if layout == Layout.TRANSPOSED else word(at.parameters, Field.PITCH_B)
-        fill_progression(offsets, width, stride)
-        done = 0
-        while done < k_count:
-            count = k_count - done
-            if layout == Layout.RUNS:
-                count = min(count, run - (k + done) % run)
-            first = source + load_i64(offset_b + 8 * done)
-            pack_transposed(first, offsets, width, count // 2, target + done // 2 * pitch, pitch)
-            done += count
 
 
 @inner

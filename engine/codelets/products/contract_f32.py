@@ -89,7 +89,7 @@ CONTRACT_SCRATCH = _layout.space()
 # Bits of the plan of a block of k.
 PACKS_A, BY_ROWS, PACKS_B, BY_LINES = 1, 2, 4, 8  # BY_ROWS: rows stream past panels; BY_LINES: A is not transposed
 _packing = packing("f32")
-pack_groups, pack_lines, pack_panel = _packing.groups, _packing.lines, _packing.panel
+pack_groups, pack_lines, pack_panel = _packing.groups, _packing.rows, _packing.panel
 multiply_panel_ahead = prefetching_panels("f32")
 
 
@@ -212,7 +212,9 @@ def pack_rows(at: Operands, block: Block, number: int, again: bool, plan: int) -
     if by_lines:
         together = block.rows if word(at.parameters, Field.PACK_A) == 1 else GROUP
         if plan & BY_ROWS or not again:
-            pack_lines(at.a, row_a, offset_a, together, block.rows, block.k_count, packed, LINE_PITCH)
+            for row in range(0, block.rows, together):
+                group, count = at.a + load_i64(row_a + 8 * row), min(together, block.rows - row)
+                pack_lines(group, offset_a, block.k_count, count, packed + 4 * row, LINE_PITCH)
     elif plan & BY_ROWS or not again:
         pack_groups(at.a, row_a, offset_a, block.rows, block.k_count, packed, PACKED_PITCH_A)
     return packed, packed_row, packed_k

@@ -21,7 +21,7 @@ from engine.codelets.products.contract_f32 import MASKED, begins_group, offsets_
 from engine.codelets.products.contract_fields import PACK_ROWS, Field, Layout
 from engine.codelets.products.micro_kernel import AS_HALF, library
 from engine.codelets.products.pack import LANES, PANEL, copied_run, packed_pitch, packing
-from engine.codelets.products.panel import packing_panels, panels
+from engine.codelets.products.panel import prefetching_panels
 from engine.codelets.rows.offset_tables import double_table, fill_table, greatest_entry, least_entry
 
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), blocks of k on an EPYC with
@@ -91,7 +91,7 @@ def half_contraction(
     rounds, is_wide = result_type != "f32", element_type == "f32"
     widen_run = copied_run(element_type, "f32")
     right = right or element_type
-    multiply = _rounding_multiply(result_type, pairs, beside, right) if rounds else _multiply(pairs, beside, right)
+    multiply = _multiply(result_type, pairs, beside, right)
     pack_columns, panel = (
         (no_packing, panel_in_place) if is_wide else (_pack_columns(right, beside), _panel(right, beside))
     )
@@ -286,70 +286,13 @@ def _pack_rows(element_type: str) -> Inner:
     return pack_rows
 
 
-def _multiplying(result_type: str, pairs: bool, beside: bool, right: str) -> Inner:
-    """Makes the multiplication by a panel, packed or to be packed."""
-    multiply_packed = panels(result_type, pairs)
-    if not beside:
-
-        @inner
-        def multiply_plain(
-            at: Operands,
-            block: Block,
-            packed_rows: tuple[int, int, int],
-            packed_panel: tuple[int, int],
-            c: int,
-            row_c: int,
-            how: int,
-        ) -> None:
-            k = (block.k_count + 1) // 2 if pairs else block.k_count
-            multiply_packed(block.rows, block.columns, k, packed_rows, packed_panel, c, row_c, how)
-
-        return multiply_plain
-    multiply_and_pack = packing_panels(result_type, right)
-
-    @inner
-    def multiply_either(
-        at: Operands,
-        block: Block,
-        packed_rows: tuple[int, int, int],
-        panel: tuple[int, int],
-        c: int,
-        row_c: int,
-        how: int,
-    ) -> None:
-        rows, columns, k = block.rows, block.columns, block.k_count
-        if is_packed_beside(at.parameters, columns):
-            target = at.scratch + PACKED_B, packed_pitch(columns)
-            multiply_and_pack(rows, columns, k, packed_rows, panel, target, c, row_c, how)
-        else:
-            multiply_packed(rows, columns, k, packed_rows, panel, c, row_c, how)
-
-    return multiply_either
-
-
-def _multiply(pairs: bool, beside: bool, right: str) -> Inner:
-    if not pairs and not beside:
+def _multiply(result_type: str, pairs: bool, beside: bool, right: str) -> Inner:
+    """Makes the multiplication by a panel, packed or to be packed; 16-bit results are rounded once."""
+    rounds, size, nothing = result_type != "f32", BYTES[result_type], (0, 0, 0, 0)
+    if not rounds and not pairs and not beside:
         return contract_f32.multiply
-    multiply_panel = _multiplying("f32", pairs, beside, right)
-
-    @inner
-    def multiply(
-        at: Operands,
-        block: Block,
-        accumulate: int,
-        packed_rows: tuple[int, int, int],
-        packed_panel: tuple[int, int],
-        prefetched: tuple[int, int, int, int],
-    ) -> None:
-        """Multiplies in the micro kernels, which store to C itself."""
-        c, row_c = at.c + 4 * block.column, word(at.parameters, Field.ROW_C) + 8 * block.row
-        multiply_panel(at, block, packed_rows, packed_panel, c, row_c, accumulate)
-
-    return multiply
-
-
-def _rounding_multiply(element_type: str, pairs: bool, beside: bool, right: str) -> Inner:
-    multiply_panel, narrow_run = _multiplying(element_type, pairs, beside, right), copied_run("f32", element_type)
+    multiply_packed, narrow_run = prefetching_panels(result_type, pairs), copied_run("f32", result_type)
+    multiply_and_pack = prefetching_panels(result_type, right=right)
 
     @inner
     def multiply(
@@ -362,14 +305,22 @@ def _rounding_multiply(element_type: str, pairs: bool, beside: bool, right: str)
     ) -> None:
         """Multiplies in the micro kernels; C is rounded when they store it, or after the last step along k."""
         _, rows, column, columns, k, k_count = block
-        c, row_c = at.c + 2 * column, word(at.parameters, Field.ROW_C) + 8 * block.row
-        pitch = load_i64(at.scratch + PITCH)
-        to, to_rows, how = c, row_c, AS_HALF
-        if pitch != 0:
-            to = at.scratch + SUMS + 4 * (column - load_i64(at.scratch + FIRST_COLUMN))
-            to_rows, how = at.scratch + ROW_C, accumulate
-        multiply_panel(at, block, packed_rows, packed_panel, to, to_rows, how)
-        if pitch != 0 and k + k_count == load_i64(at.scratch + LAST_K):
+        c, row_c = at.c + size * column, word(at.parameters, Field.ROW_C) + 8 * block.row
+        to, to_rows, how, pitch = c, row_c, accumulate, 0
+        if rounds:
+            pitch = load_i64(at.scratch + PITCH)
+            if pitch == 0:
+                how = AS_HALF
+            else:
+                to = at.scratch + SUMS + 4 * (column - load_i64(at.scratch + FIRST_COLUMN))
+                to_rows = at.scratch + ROW_C
+        terms = (k_count + 1) // 2 if pairs else k_count
+        if beside and is_packed_beside(at.parameters, columns):
+            target = at.scratch + PACKED_B, 0, packed_pitch(columns), 0
+            multiply_and_pack(rows, columns, terms, packed_rows, packed_panel, target, nothing, to, to_rows, how)
+        else:
+            multiply_packed(rows, columns, terms, packed_rows, packed_panel, nothing, nothing, to, to_rows, how)
+        if rounds and pitch != 0 and k + k_count == load_i64(at.scratch + LAST_K):
             for m in range(rows):
                 narrow_run(to + m * pitch, c + load_i64(row_c + 8 * m), columns)
 

@@ -65,59 +65,14 @@ def panels(store: str, pairs: bool = False) -> Inner:
 
 
 @cache
-def packing_panels(store: str, right: str) -> Inner:
-    """Makes `multiply_and_pack` for elements of B of another type than float32."""
-    kernel, multiply_packed = kernels.micro_kernels(store, right=right), panels(store)
+def prefetching_panels(store: str, pairs: bool = False, right: str = "f32") -> Inner:
+    """Makes `multiply_panel_ahead` with the kernels of `micro_kernels(store, pairs)`.
 
-    @inner
-    def multiply_and_pack(
-        rows: int,
-        columns: int,
-        k: int,
-        packed_rows: tuple[int, int, int],
-        panel: tuple[int, int],
-        packed_panel: tuple[int, int],
-        c: int,
-        row_c: int,
-        accumulate: int,
-    ) -> None:
-        """Multiplies by a `panel` in memory, which the first kernel packs for the others as `packed_panel`."""
-        vectors = (columns + LANES - 1) // LANES
-        last_columns = columns - LANES * (vectors - 1)
-        a, row_a, offset_a = packed_rows
-        b, pitch_b = panel
-        packed, pitch = packed_panel
-        step = STEPS[vectors, min(rows, STEP_LIMIT)]
-        kernel(
-            step,
-            vectors,
-            a,
-            row_a,
-            offset_a,
-            b,
-            pitch_b,
-            c,
-            row_c,
-            k,
-            accumulate,
-            last_columns,
-            1,
-            packed,
-            0,
-            pitch,
-            0,
-        )
-        if step < rows:
-            rest = a, row_a + 8 * step, offset_a
-            multiply_packed(rows - step, columns, k, rest, packed_panel, c, row_c + 8 * step, accumulate)
-
-    return multiply_and_pack
-
-
-@cache
-def prefetching_panels(store: str, pairs: bool = False) -> Inner:
-    """Makes `multiply_panel_ahead` with the kernels of `micro_kernels(store, pairs)`."""
-    kernel = kernels.micro_kernels(store, pairs)
+    If elements of B are of another type than float32, the panel is in memory: the first kernel packs it for the others
+    at the address and with the pitch of `prefetched`, and nothing is prefetched.
+    """
+    kernel, packs = kernels.micro_kernels(store, pairs), right != "f32"
+    packing_kernel = kernels.micro_kernels(store, right=right)
 
     @inner
     def multiply_panel_ahead(
@@ -146,6 +101,11 @@ def prefetching_panels(store: str, pairs: bool = False) -> Inner:
         ahead, second_ahead, pitch_ahead, blocks_ahead = prefetched
         then, second_then, pitch_then, blocks_then = then_prefetched
         done = 0
+        if packs:
+            done = STEPS[vectors, min(rows, STEP_LIMIT)]
+            operands = a, row_a, offset_a, b, pitch_b, c, row_c, k
+            packing_kernel(done, vectors, *operands, accumulate, last_columns, 1, *prefetched)
+            b, pitch_b, ahead = ahead, pitch_ahead, 0
         while done < rows:
             if blocks_ahead <= 0 and blocks_then > 0:
                 ahead, second_ahead, pitch_ahead, blocks_ahead = then, second_then, pitch_then, blocks_then
@@ -155,27 +115,9 @@ def prefetching_panels(store: str, pairs: bool = False) -> Inner:
             blocks = REPEATS[vectors, rest] if rest <= STEP_LIMIT else (rest - STEP_LIMIT + step - 1) // step
             if blocks_then > 0:
                 blocks = min(blocks, blocks_ahead)
-            row_a_now = row_a + 8 * done
-            row_c_now = row_c + 8 * done
-            kernel(
-                step,
-                vectors,
-                a,
-                row_a_now,
-                offset_a,
-                b,
-                pitch_b,
-                c,
-                row_c_now,
-                k,
-                accumulate,
-                last_columns,
-                blocks,
-                ahead,
-                second_ahead,
-                pitch_ahead,
-                blocks_ahead,
-            )
+            operands = a, row_a + 8 * done, offset_a, b, pitch_b, c, row_c + 8 * done, k
+            lines = ahead, second_ahead, pitch_ahead, blocks_ahead
+            kernel(step, vectors, *operands, accumulate, last_columns, blocks, *lines)
             done += step * blocks
             ahead += 2 * second_ahead * blocks
             blocks_ahead -= blocks
