@@ -16,10 +16,10 @@ SCHEDULED_FOR = {16: ("skylake-avx512", "znver4"), 8: ("haswell", "znver3"), 4: 
 """LLVM's names of processors, by lanes: the order of instructions, and so the use of registers, depends on them."""
 
 
-def assembly(rows: int, vectors: int, masked: bool, cpu: str) -> str:
+def assembly(kernel: micro_kernel.MicroKernel, cpu: str) -> str:
     """The machine code of one kernel, compiled as in codelets, for a processor with these instructions."""
     module = ir.Module()
-    micro_kernel._kernel(module, rows, vectors, masked, "f32", False, "f32")
+    micro_kernel.define(module, kernel)
     parsed = llvm.parse_assembly(str(module))
     optimising.optimise(parsed, optimising.WRITTEN_IN_VECTORS)
     machine = llvm.Target.from_default_triple().create_target_machine(
@@ -40,11 +40,11 @@ def multiply_adds(text: str) -> int:
 
 @pytest.mark.sample(14)
 @pytest.mark.skipif(not X86, reason="reads x86 assembly")
-@pytest.mark.parametrize(("vectors", "rows", "masked"), micro_kernel.kernel_shapes())
-def test_no_sum_is_spilled(vectors: int, rows: int, masked: bool) -> None:
+@pytest.mark.parametrize("kernel", micro_kernel.kernels_of("f32"), ids=lambda kernel: kernel.name)
+def test_no_sum_is_spilled(kernel: micro_kernel.MicroKernel) -> None:
     for cpu in {target()[0], *SCHEDULED_FOR[lanes()]}:
-        loop = inner_loop(assembly(rows, vectors, masked, cpu))
-        assert multiply_adds(loop) >= rows * vectors * micro_kernel.k_unroll(vectors), cpu
+        loop = inner_loop(assembly(kernel, cpu))
+        assert multiply_adds(loop) >= kernel.rows * kernel.vectors * kernel.k_unroll, cpu
         assert not re.search(r"[xyz]mm\d+.*%rsp|%rsp.*[xyz]mm\d+", loop), (cpu, loop)
 
 

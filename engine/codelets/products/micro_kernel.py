@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.codelets.language import vector
 from engine.codelets.language.build import Library
 from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import F32, I64, POINTER, VOID, loaded_i64, places, prefetch_at
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, masks_are_cheap, registers
@@ -76,14 +76,61 @@ def rows_cycles(rows: int, vectors: int) -> float:
     return cycles
 
 
+class MicroKernel(NamedTuple):
+    """One of the kernels: a few rows of C by a few vectors of columns, the last of which may be masked.
+
+    It can also store the element type `store`. With `pairs` each element of A and B is a pair of bf16, neighbours along
+    k. B's elements are of type `right` in memory. If that is not float32, they are widened as they are loaded, and
+    packed: instead of prefetching, row k of B is stored at ahead + k * pitch_ahead, in whole vectors with zeros in the
+    lanes beyond the last column.
+    """
+
+    rows: int
+    vectors: int
+    masked: bool
+    store: str
+    pairs: bool
+    right: str
+
+    @property
+    def name(self) -> str:
+        return f"micro_kernel_{self.rows}x{self.vectors}_{self.store}" + self.suffix + "_masked" * self.masked
+
+    @property
+    def suffix(self) -> str:
+        return "_pairs" * self.pairs + f"_by_{self.right}" * self.packs
+
+    @property
+    def packs(self) -> bool:
+        return self.right != "f32"
+
+    @property
+    def k_unroll(self) -> int:
+        """The number of k in one iteration of the loop: two if enough registers are left."""
+        return 2 if self.vectors == 4 else 1
+
+    def declared(self, module: ir.Module) -> ir.Function:
+        """The LLVM function, declared in the module on first use."""
+        if self.name in module.globals:
+            return module.globals[self.name]
+        function = ir.Function(module, ir.FunctionType(VOID, [I64] * ARGUMENTS), self.name)
+        function.attributes.add("nounwind")
+        return function
+
+
+@cache
+def kernels_of(store: str, pairs: bool = False, right: str = "f32") -> tuple[MicroKernel, ...]:
+    """The kernels of these types; those that pack B have whole panels."""
+    if right != "f32":
+        vectors = panel_vectors()
+        return tuple(MicroKernel(rows, vectors, False, store, pairs, right) for rows in row_counts()[vectors])
+    sizes = ((rows, vectors) for vectors, counts in row_counts().items() for rows in counts)
+    return tuple(MicroKernel(*size, masked, store, pairs, right) for size in sizes for masked in (False, True))
+
+
 @cache
 def micro_kernels(store: str, pairs: bool = False, right: str = "f32") -> Any:
-    """Makes the intrinsic of the kernels, which can also store the element type `store`, if `accumulate` is AS_HALF.
-
-    With `pairs` each element of A and B is a pair of bf16, neighbours along k. B's elements are of type `right` in
-    memory. If that is not float32, they are widened as they are loaded, and packed: instead of prefetching, row k of B
-    is stored at ahead + k * pitch_ahead, in whole vectors with zeros in the lanes beyond the last column.
-    """
+    """Makes the intrinsic that calls one of `kernels_of` these types."""
 
     @intrinsic
     def micro_kernel(builder: ir.IRBuilder, rows: ir.Value, vectors: ir.Value, *arguments: ir.Value) -> None:
@@ -95,7 +142,7 @@ def micro_kernels(store: str, pairs: bool = False, right: str = "f32") -> Any:
         i < rows * blocks. row_a, row_c and offset_a are addresses of int64 tables of byte offsets. `rows` is one of
         `row_counts()[vectors]`, blocks at least 1. n runs over `vectors` vectors; of the last vector only
         `last_columns` columns are accessed, except that without cheap masks it is read whole, so B must have been
-        packed.
+        packed. C is of type `store` if `accumulate` is AS_HALF.
 
         Kernels of as many whole vectors as a panel has prefetch, with each k of block i < blocks_ahead, the lines at
         ahead + i * 2 * second_ahead + k * pitch_ahead + (0 or second_ahead), which are packed next.
@@ -105,96 +152,61 @@ def micro_kernels(store: str, pairs: bool = False, right: str = "f32") -> Any:
         shape = builder.add(shape, builder.select(whole, I64(WHOLE), I64(0)))
         done = builder.append_basic_block("done")
         switch = builder.switch(shape, done)
-        for vector_count, row_count, masked in kernel_shapes(right):
-            block = builder.append_basic_block(f"kernel_{row_count}x{vector_count}")
-            switch.add_case(I64(64 * vector_count + (0 if masked else WHOLE) + row_count), block)
+        for kernel in kernels_of(store, pairs, right):
+            block = builder.append_basic_block(f"kernel_{kernel.rows}x{kernel.vectors}")
+            switch.add_case(I64(64 * kernel.vectors + (0 if kernel.masked else WHOLE) + kernel.rows), block)
             with builder.goto_block(block):
-                kernel = _declared(builder.module, row_count, vector_count, masked, store, pairs, right)
-                builder.call(kernel, arguments)
+                builder.call(kernel.declared(builder.module), arguments)
                 builder.branch(done)
         builder.position_at_end(done)
 
     return micro_kernel
 
 
-def kernel_shapes(right: str = "f32") -> list[tuple[int, int, bool]]:
-    """Vectors, rows, and whether the last vector is masked, of each kernel; kernels that pack B have whole panels."""
-    if right != "f32":
-        return [(panel_vectors(), rows, False) for rows in row_counts()[panel_vectors()]]
-    counts = row_counts().items()
-    return [(vectors, rows, masked) for vectors, each in counts for rows in each for masked in (False, True)]
-
-
 @cache
 def library(store: str, pairs: bool = False, right: str = "f32") -> Library:
     """The library of `micro_kernels` of the same arguments, which the codelets that call them need."""
+    kernels = kernels_of(store, pairs, right)
 
     def text() -> str:
         module = ir.Module()
-        for vectors, rows, masked in kernel_shapes(right):
-            _kernel(module, rows, vectors, masked, store, pairs, right)
+        for kernel in kernels:
+            define(module, kernel)
         return str(module)
 
-    names = (_name(rows, vectors, masked, store, pairs, right) for vectors, rows, masked in kernel_shapes(right))
-    return Library(f"micro_kernels_{store}" + _suffix(pairs, right), tuple(names), text)
+    return Library(f"micro_kernels_{store}" + kernels[0].suffix, tuple(each.name for each in kernels), text)
 
 
-def _name(rows: int, vectors: int, masked: bool, store: str, pairs: bool, right: str) -> str:
-    return f"micro_kernel_{rows}x{vectors}_{store}" + _suffix(pairs, right) + "_masked" * masked
-
-
-def _suffix(pairs: bool, right: str) -> str:
-    return "_pairs" * pairs + f"_by_{right}" * (right != "f32")
-
-
-def _declared(
-    module: ir.Module, rows: int, vectors: int, masked: bool, store: str, pairs: bool, right: str
-) -> ir.Function:
-    """The LLVM function of one micro kernel, declared in the module on first use."""
-    name = _name(rows, vectors, masked, store, pairs, right)
-    if name in module.globals:
-        return module.globals[name]
-    function = ir.Function(module, ir.FunctionType(VOID, [I64] * ARGUMENTS), name)
-    function.attributes.add("nounwind")
-    return function
-
-
-def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str, pairs: bool, right: str) -> None:
-    """Defines one micro kernel in the module."""
-    function = _declared(module, rows, vectors, masked, store, pairs, right)
+def define(module: ir.Module, kernel: MicroKernel) -> None:
+    """Defines a micro kernel in the module."""
+    function, rows, store = kernel.declared(module), kernel.rows, kernel.store
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, last_columns, blocks, *prefetched = function.args
     # A masked load also costs the issue slot of a multiply-add.
-    masks = [None] * (vectors - 1) + [vector.lane_mask(builder, last_columns) if masked else None]
-    entry, loop, done = builder.block, builder.append_basic_block("rows"), builder.append_basic_block("done")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    phis = row_a_now, row_c_now, left, ahead, left_ahead = [builder.phi(I64) for _ in range(5)]
-    a_rows = places(builder, a, row_a_now, rows)
+    masks = [None] * (kernel.vectors - 1) + [vector.lane_mask(builder, last_columns) if kernel.masked else None]
+    carried = row_a, row_c, prefetched[0], prefetched[3]
+    loop = EmittedLoop(builder, "rows", I64(0), blocks, I64(1), carried)
+    row_a, row_c, ahead, left_ahead = loop.carried
+    a_rows = places(builder, a, row_a, rows)
     lines = None
-    if right != "f32":
+    if kernel.packs:
         lines = prefetched[:3]
-    elif vectors == panel_vectors() and not masked:  # with a mask as well, LLVM would spill sums
+    elif kernel.vectors == panel_vectors() and not kernel.masked:  # with a mask as well, LLVM would spill sums
         wanted = builder.icmp_signed(">", left_ahead, I64(0))
         lines = builder.select(wanted, ahead, I64(0)), prefetched[1], prefetched[2]
-    _prefetch_for_writing(builder, places(builder, c, row_c_now, rows), 4 * lanes() * vectors)
-    totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks, (pairs, right), lines)
-    c_rows = places(builder, c, row_c_now, rows)
+    _prefetch_for_writing(builder, places(builder, c, row_c, rows), 4 * lanes() * kernel.vectors)
+    totals = _sum_over_k(builder, kernel, a_rows, offset_a, b, pitch_b, k, masks, lines)
+    c_rows = places(builder, c, row_c, rows)
     if store == "f32":
-        _add_or_write(builder, c_rows, totals, accumulate, masks)
+        add_or_write(builder, c_rows, totals, accumulate, masks)
     else:
         with builder.if_else(builder.icmp_signed("==", accumulate, I64(AS_HALF))) as (half, floats):
             with half:
                 _write(builder, c_rows, totals, masks, store)
             with floats:
-                _add_or_write(builder, c_rows, totals, accumulate, masks)
-    steps = I64(8 * rows), I64(8 * rows), I64(-1), builder.shl(prefetched[1], I64(1)), I64(-1)
-    later = [builder.add(phi, step) for phi, step in zip(phis, steps, strict=True)]
-    for phi, first, following in zip(phis, (row_a, row_c, blocks, prefetched[0], prefetched[3]), later, strict=True):
-        phi.add_incoming(first, entry)
-        phi.add_incoming(following, builder.block)
-    builder.cbranch(builder.icmp_signed(">", later[2], I64(0)), loop, done)
-    builder.position_at_end(done)
+                add_or_write(builder, c_rows, totals, accumulate, masks)
+    steps = I64(8 * rows), I64(8 * rows), builder.shl(prefetched[1], I64(1)), I64(-1)
+    loop.close([builder.add(each, step) for each, step in zip(loop.carried, steps, strict=True)])
     builder.ret_void()
 
 
@@ -204,82 +216,42 @@ def _prefetch_for_writing(builder: ir.IRBuilder, rows: list[ir.Value], size: int
         prefetch_at(builder, builder.add(row, I64(offset)), writes=True)
 
 
-def k_unroll(vectors: int) -> int:
-    """The number of k in one iteration of the loop: two if enough registers are left."""
-    return 2 if vectors == 4 else 1
-
-
-@dataclass
-class _State:
-    """Values that change along k: addresses of A's offset, B's row and the line to prefetch; sums [row][vector]."""
-
-    offset: ir.Value
-    b: ir.Value
-    line: ir.Value
-    sums: list[list[ir.Value]]
-
-    def values(self) -> list[ir.Value]:
-        return [self.offset, self.b, self.line, *(each for row in self.sums for each in row)]
-
-
-def _phis(builder: ir.IRBuilder, rows: int, vectors: int) -> _State:
-    sums = [[builder.phi(vector.vector_type()) for _ in range(vectors)] for _ in range(rows)]
-    return _State(builder.phi(I64), builder.phi(I64), builder.phi(I64), sums)
-
-
-def _comes_from(phis: _State, state: _State, block: ir.Block) -> None:
-    for phi, value in zip(phis.values(), state.values(), strict=True):
-        phi.add_incoming(value, block)
-
-
 def _sum_over_k(
     builder: ir.IRBuilder,
+    kernel: MicroKernel,
     a_rows: list[ir.Value],
     offset_a: ir.Value,
     b: ir.Value,
     pitch_b: ir.Value,
     k: ir.Value,
     masks: list[ir.Value | None],
-    operands: tuple[bool, str],
     lines: tuple[ir.Value, ...] | None,
 ) -> list[list[ir.Value]]:
     """Emits the loop over k, one or two k an iteration and the last k alone if need be; returns the sums [row][vector].
 
-    `operands`: whether A and B consist of pairs, and B's element type.
+    The state of the loop has the address of B's row, that of a line to prefetch or of a packed row, and the sums.
     """
-    rows, vectors = len(a_rows), len(masks)
-    unroll = k_unroll(vectors)
-    entry, loop, rest = builder.block, builder.append_basic_block("k"), builder.append_basic_block("rest")
-    first_line = I64(0) if lines is None else lines[0]
-    start = _State(offset_a, b, first_line, [[vector.zeros()] * vectors for _ in range(rows)])
-    offset_end = builder.add(offset_a, builder.mul(builder.and_(k, I64(-unroll)), I64(8)))
-    builder.cbranch(builder.icmp_signed(">=", k, I64(unroll)), loop, rest)
-    builder.position_at_end(loop)
-    state = phis = _phis(builder, rows, vectors)
-    for _ in range(unroll):
-        state = _one_k(builder, a_rows, state, pitch_b, masks, *operands, lines)
-    if lines is not None and operands[1] == "f32":
-        state.line = _prefetched(builder, state.line, lines, unroll)
-    end_of_loop = builder.block
-    _comes_from(phis, start, entry)
-    _comes_from(phis, state, end_of_loop)
-    builder.cbranch(builder.icmp_unsigned("!=", state.offset, offset_end), loop, rest)
-    builder.position_at_end(rest)
-    summed = _phis(builder, rows, vectors)
-    _comes_from(summed, start, entry)
-    _comes_from(summed, state, end_of_loop)
-    if unroll == 1:
-        return summed.sums
-    last, end = builder.append_basic_block("last"), builder.append_basic_block("end")
-    builder.cbranch(builder.trunc(k, ir.IntType(1)), last, end)
-    builder.position_at_end(last)
-    state = _one_k(builder, a_rows, summed, pitch_b, masks, *operands, lines)
-    builder.branch(end)
-    builder.position_at_end(end)
-    phis = _phis(builder, rows, vectors)
-    _comes_from(phis, summed, rest)
-    _comes_from(phis, state, last)
-    return phis.sums
+    unroll = kernel.k_unroll
+
+    def one_k(offset: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
+        return _one_k(builder, kernel, a_rows, offset, state, pitch_b, masks, lines)
+
+    state = [b, I64(0) if lines is None else lines[0], *[vector.zeros()] * (kernel.rows * kernel.vectors)]
+    whole = builder.add(offset_a, builder.mul(builder.and_(k, I64(-unroll)), I64(8)))
+    loop = EmittedLoop(builder, "k", offset_a, whole, I64(8 * unroll), state, may_be_empty=True)
+    state = loop.carried
+    for number in range(unroll):
+        state = one_k(builder.add(loop.at, I64(8 * number)), state)
+    if lines is not None and not kernel.packs:
+        state[1] = _prefetched(builder, state[1], lines, unroll)
+    loop.close(state)
+    if unroll > 1:
+        end = builder.add(offset_a, builder.mul(k, I64(8)))
+        last = EmittedLoop(builder, "last", whole, end, I64(8), loop.carried, may_be_empty=True)
+        last.close(one_k(whole, last.carried))
+        loop = last
+    sums = loop.carried[2:]
+    return [sums[at : at + kernel.vectors] for at in range(0, len(sums), kernel.vectors)]
 
 
 def _prefetched(builder: ir.IRBuilder, line: ir.Value, lines: tuple[ir.Value, ...], count: int) -> ir.Value:
@@ -303,37 +275,36 @@ def _prefetched(builder: ir.IRBuilder, line: ir.Value, lines: tuple[ir.Value, ..
 
 def _one_k(
     builder: ir.IRBuilder,
+    kernel: MicroKernel,
     a_rows: list[ir.Value],
-    state: _State,
+    offset: ir.Value,
+    state: list[ir.Value],
     pitch_b: ir.Value,
     masks: list[ir.Value | None],
-    pairs: bool,
-    right: str,
     lines: tuple[ir.Value, ...] | None,
-) -> _State:
-    """Adds A[row i, k] * B[k, vector j] to sums[i][j]; packs B's vectors if they are not float32."""
-    multiply_add = vector.multiply_add_pairs if pairs else vector.multiply_add
-    offset = loaded_i64(builder, state.offset)
+) -> list[ir.Value]:
+    """Adds A[row i, k] * B[k, vector j] to sums[i][j]; packs B's vectors if they are not float32. Returns the state."""
+    multiply_add = vector.multiply_add_pairs if kernel.pairs else vector.multiply_add
+    b, line, *sums = state
+    offset_a = loaded_i64(builder, offset)
     b_vectors = []
     for j, mask in enumerate(masks):
-        address = builder.add(state.b, I64(vector.BYTES[right] * lanes() * j))
-        b_vectors.append(vector.load_vector(builder, address, mask if masks_are_cheap() else None, right))
-    line = state.line
-    if right != "f32":
+        address = builder.add(b, I64(vector.BYTES[kernel.right] * lanes() * j))
+        b_vectors.append(vector.load_vector(builder, address, mask if masks_are_cheap() else None, kernel.right))
+    if kernel.packs:
         assert lines is not None
         for j, b_vector in enumerate(b_vectors):
             vector.store_vector(builder, b_vector, builder.add(line, I64(4 * lanes() * j)))
         line = builder.add(line, lines[2])
-    totals = []
-    for row, row_sums in zip(a_rows, state.sums, strict=True):
-        element = builder.load(builder.inttoptr(builder.add(row, offset), POINTER), align=4, typ=F32)
+    for i, row in enumerate(a_rows):
+        element = builder.load(builder.inttoptr(builder.add(row, offset_a), POINTER), align=4, typ=F32)
         factor = vector.splat(builder, element)
-        operands = zip(b_vectors, row_sums, strict=True)
-        totals.append([multiply_add(builder, factor, b_vector, total) for b_vector, total in operands])
-    return _State(builder.add(state.offset, I64(8)), builder.add(state.b, pitch_b), line, totals)
+        for j, b_vector in enumerate(b_vectors, kernel.vectors * i):
+            sums[j] = multiply_add(builder, factor, b_vector, sums[j])
+    return [builder.add(b, pitch_b), line, *sums]
 
 
-def _add_or_write(
+def add_or_write(
     builder: ir.IRBuilder,
     c_rows: list[ir.Value],
     totals: list[list[ir.Value]],

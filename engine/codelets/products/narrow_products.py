@@ -16,6 +16,7 @@ from engine.codelets.language.build import Inner, inner
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import F32, I64, POINTER
 from engine.codelets.language.switched import switched
+from engine.codelets.products.micro_kernel import add_or_write
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, registers
 
@@ -77,7 +78,8 @@ def _write_kernel(narrow: Narrow, builder: ir.IRBuilder, rows: int, arguments: t
         blocks.close([builder.add(a, block), b, *sums])
     else:
         _, sums = _summed(builder, narrow, a, b, k, sums)
-    _store(builder, c, pitch_c, adds, sums)
+    c_rows = [builder.add(c, builder.mul(pitch_c, I64(i))) for i in range(rows)]
+    add_or_write(builder, c_rows, [[total] for total in sums], adds, [None])
 
 
 def _summed(
@@ -93,16 +95,3 @@ def _summed(
     following = builder.add(b, I64(VECTOR))
     loop.close([builder.add(a, I64(narrow.k)), following, *sums])
     return following, sums
-
-
-def _store(builder: ir.IRBuilder, c: ir.Value, pitch_c: ir.Value, adds: ir.Value, sums: list[ir.Value]) -> None:
-    """Writes the sums to C, or adds them."""
-    addresses = [builder.add(c, builder.mul(pitch_c, I64(i))) for i in range(len(sums))]
-    with builder.if_else(builder.icmp_signed("!=", adds, I64(0))) as (added, written):
-        with added:
-            for total, address in zip(sums, addresses, strict=True):
-                value = builder.fadd(vector.load_vector(builder, address), total)
-                vector.store_vector(builder, value, address)
-        with written:
-            for total, address in zip(sums, addresses, strict=True):
-                vector.store_vector(builder, total, address)
