@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.record import block
 from engine.host.encode import encode
 from engine.program.buffer import Address, Buffer
+from engine.program.program import Program
 from engine.program.work.base import Addressed, Footprint, Work, addresses_in
 
 
@@ -74,3 +75,19 @@ class UnitChain(HostWork):
             scratch,
             tuple(zip(codelets, (each.codelet for each in blocks), strict=True)),
         )
+
+
+def with_works(program: Program, change: Callable[[Work], Work]) -> Program:
+    """The program with `change` of each work, also of the links of chains; itself if nothing changes."""
+
+    def changed(work: Work) -> Work:
+        if not isinstance(work, UnitChain):
+            return change(work)
+        works = [change(link.work) for link in work.links]
+        if all(new is link.work for new, link in zip(works, work.links, strict=True)):
+            return work
+        return replace(work, links=tuple(replace(link, work=new) for new, link in zip(works, work.links, strict=True)))
+
+    works = {at: work for at, each in enumerate(program.compute_sets) if (work := changed(each.work)) is not each.work}
+    sets = [replace(each, work=works.get(at, each.work)) for at, each in enumerate(program.compute_sets)]
+    return replace(program, compute_sets=sets) if works else program

@@ -10,9 +10,9 @@ from dataclasses import replace
 from math import gcd
 
 from engine.codelets.language.lanes import ITEM_BYTES, is_complex
-from engine.host.unit_chain import UnitChain
+from engine.host.unit_chain import with_works
 from engine.machine_code.processor import lanes
-from engine.program.program import ComputeSet, Program
+from engine.program.program import Program
 from engine.program.work.base import Work
 from engine.program.work.fused_loop import Count, FusedLoop, Strided
 
@@ -26,23 +26,10 @@ FEWEST_ROWS = 16
 
 def flatten_loops(program: Program) -> Program:
     """Merges loops over contiguous rows, also inside chains; results are the same."""
-    if program.exceptions is not None:
-        return program
-    sets = [_flat_set(each) for each in program.compute_sets]
-    same = all(one is other for one, other in zip(sets, program.compute_sets, strict=True))
-    return program if same else replace(program, compute_sets=sets)
-
-
-def _flat_set(compute_set: ComputeSet) -> ComputeSet:
-    work = _flat_work(compute_set.work)
-    return compute_set if work is compute_set.work else replace(compute_set, work=work)
+    return program if program.exceptions is not None else with_works(program, _flat_work)
 
 
 def _flat_work(work: Work) -> Work:
-    if isinstance(work, UnitChain):
-        links = tuple(replace(link, work=_flat_work(link.work)) for link in work.links)
-        changed = any(new.work is not old.work for new, old in zip(links, work.links, strict=True))
-        return replace(work, links=links) if changed else work
     if type(work) is not FusedLoop or any(work.nest.reduced) or work.nest.exceptions:
         return work
     for loop in range(len(work.extents) - 1, 0, -1):

@@ -15,6 +15,7 @@ from engine.host.passes.prefetched_updates import prefetch_updates
 from engine.host.passes.prepared_constants import prepare_constants
 from engine.host.passes.producer_fusion import fuse_producers
 from engine.host.passes.rounded_operands import round_operands
+from engine.host.passes.rows_in_lanes import put_rows_in_lanes
 from engine.host.passes.shared_panels import share_panels
 from engine.host.passes.slot_copies import elide_slot_copies
 from engine.host.passes.split_products import split_products
@@ -46,5 +47,6 @@ HOST_PASSES: tuple[Pass, ...] = (
     skip_untouched_rows,
     compare_exponents,
     flatten_loops,
+    put_rows_in_lanes,
     overlap_calls,
 )
