@@ -33,6 +33,7 @@ from engine.profile.matrix_engine import (
     vector_cycles,
 )
 from engine.profile.options import DEFAULT_OPTIONS, ProductOptions
+from engine.profile.superstep_cost import Phases
 from engine.profile.vertices import tables
 from engine.target import Target
 
@@ -99,7 +100,7 @@ OUTER_PRODUCT, VECTORS = "outer product", "vectors"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Phases):
     """Cycles, number of tiles used, and temporary bytes on each: received ones, partial results, copies.
 
     `method` is the vertex. `cuts` are the numbers of blocks of groups, output positions, output features and terms.
@@ -115,10 +116,6 @@ class Plan:
     method: str
     cuts: tuple[int, int, int, int]
     passes: int = 1
-
-    @property
-    def cycles(self) -> int:
-        return self.compute + self.exchange + self.sync
 
     @property
     def temporary_bytes(self) -> int:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.partition.schedule import Kind
+from engine.partition.schedule import Kind, Row
 from engine.profile.liveness import LiveTensor, TileMemory
 from engine.profile.memory import Memory
 from engine.profile.operations import OperationCounts
 from engine.profile.options import Assumptions
 from engine.profile.placed_work import PlacedWork
 from engine.profile.remote import RemoteMemory
+from engine.profile.superstep_cost import Phases
 from engine.program.program import Region
 from engine.shown import Shown
 from engine.target import Target
 
 
 @dataclass(frozen=True, slots=True)
-class ComputeSetCost:
+class ComputeSetCost(Phases):
     """Cycles of one compute set, the number of its tiles, and the live bytes during it, without those always live.
 
     Cycles are those of a whole step, in which a compute set inside a loop runs `runs` times. `operation` is the work of
@@ -35,10 +36,6 @@ class ComputeSetCost:
     operation: OperationCounts = OperationCounts()
     method: str = ""
     op_name: str = ""
-
-    @property
-    def cycles(self) -> int:
-        return self.compute + self.exchange + self.sync
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -177,17 +174,9 @@ class PartCost:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedRow:
-    """A row of the schedule, the tile clock cycle at which it begins, and its number of cycles.
+class TimedRow(Row):
+    """A row of the schedule, the tile clock cycle at which it begins, and its number of cycles."""
 
-    The update has no micro-batch.
-    """
-
-    slot: int
-    ipu: int
-    stage: int
-    kind: Kind
-    micro_batch: int | None
     start: int
     cycles: int
 
@@ -230,14 +219,14 @@ class IpuEstimate(Shown):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class PipelineEstimate(Shown):
+class PipelineEstimate(Phases, Shown):
     """One execution of a pipeline on one replica: `micro_batches` through all `stages`, and the update.
 
-    `compute`, `exchange` and `sync` are sums over the longest row of each slot: they add up to the step. Exchange
-    includes transfers between IPUs and with streaming memory. `between_ipus` are the cycles of transfers and syncs
-    between IPUs, which the sums include. `period` is the cycles per micro-batch while the pipeline is full.
-    `critical` has the cost of the longest row of each slot. Each stage adds up `gradient_bytes` over replicas, in sums
-    of `gradient_sums` bytes.
+    `compute`, `exchange` and `sync` are sums over the longest row of each slot: they add up to the step, from the first
+    micro-batch to the end of the update. Exchange includes transfers between IPUs and with streaming memory.
+    `between_ipus` are the cycles of transfers and syncs between IPUs, which the sums include. `period` is the cycles
+    per micro-batch while the pipeline is full. `critical` has the cost of the longest row of each slot. Each stage adds
+    up `gradient_bytes` over replicas, in sums of `gradient_sums` bytes.
     """
 
     schedule: str
@@ -256,11 +245,6 @@ class PipelineEstimate(Shown):
     critical: tuple[PartCost, ...] = ()
     gradient_bytes: tuple[int, ...] = ()
     gradient_sums: tuple[tuple[int, ...], ...] = ()
-
-    @property
-    def cycles(self) -> int:
-        """Cycles of one step, from the first micro-batch to the end of the update."""
-        return self.compute + self.exchange + self.sync
 
     @property
     def fits(self) -> bool:

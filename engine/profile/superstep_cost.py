@@ -5,8 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+class Phases:
+    """Something with cycles of compute, exchange and sync."""
+
+    __slots__ = ()
+    compute: int
+    exchange: int
+    sync: int
+
+    @property
+    def cycles(self) -> int:
+        return self.compute + self.exchange + self.sync
+
+
 @dataclass(frozen=True, slots=True)
-class SuperstepCost:
+class SuperstepCost(Phases):
     """Cycles, number of tiles used, and temporary bytes that each tile holds for this superstep alone.
 
     Of the temporary bytes, `received_bytes` come by exchange. `method` is the vertex that a planner has chosen.
@@ -19,7 +32,3 @@ class SuperstepCost:
     temporary_bytes: int
     received_bytes: int = 0
     method: str = ""
-
-    @property
-    def cycles(self) -> int:
-        return self.compute + self.exchange + self.sync
