@@ -65,7 +65,7 @@ def compile_ahead(program: Path, output: Path) -> int:
     from engine.loaded import compiling
     from engine.machine_code.caches import second_level
     from engine.machine_code.given_objects import ObjectOrigin, recording
-    from engine.machine_code.instruction_sets import check_system, flag_of, flags
+    from engine.machine_code.instruction_sets import flag_of, flags
     from engine.machine_code.keys import compilers_and_processor
     from engine.machine_code.processor import features_text, target
     from engine.runtime import encoded_file
@@ -73,7 +73,6 @@ def compile_ahead(program: Path, output: Path) -> int:
     from engine.runtime.executable import Executable
     from engine.runtime.persistent_threads import codelets_of_persistent_threads
 
-    check_system()
     data = read_program(program)
     with recording() as objects, compiling(str(program)):
         file = from_bytes(data, str(program))

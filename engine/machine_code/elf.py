@@ -1,4 +1,4 @@
-"""Links object code on Linux without LLVM: ELF sections in memory, with their relocations applied."""
+"""Links object code without LLVM, which a server lacks: ELF sections in memory, with their relocations applied."""
 
 from __future__ import annotations
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 from functools import cache
 
 from engine.errors import ConfigurationError
-from engine.machine_code.processor import ARM, MACHINE, X86
+from engine.machine_code.processor import ARM
 
 V2 = "+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt"
 V3 = f"{V2},+avx,+avx2,+fma,+bmi,+bmi2,+f16c,+lzcnt,+movbe"
@@ -34,15 +33,6 @@ OF_ALL = frozenset({"fp", "asimd"} if ARM else ())
 """Flags of all processors of the family: an emulated one shows those of the machine around it."""
 
 
-def check_system() -> None:
-    """Raises ConfigurationError where object code cannot be linked without LLVM."""
-    if not ((X86 or ARM) and sys.platform.startswith("linux")):
-        raise ConfigurationError(
-            "Expected Linux on x86-64 or 64-bit ARM, for which object code is linked without a compiler. "
-            f"Received: {sys.platform} on {MACHINE}. Install numba, and load the program without objects."
-        )
-
-
 def flag_of(feature: str) -> str:
     """Linux's name, without separators, of one of LLVM's features."""
     plain = re.sub(r"[._-]", "", feature)
@@ -59,7 +49,6 @@ def flags() -> frozenset[str]:
 
 def check_flags(required: list[str], path: str) -> None:
     """Raises ConfigurationError if this machine lacks some of the instruction sets."""
-    check_system()
     absent = sorted(set(required) - flags())
     if absent:
         raise ConfigurationError(

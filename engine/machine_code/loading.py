@@ -7,15 +7,10 @@ from functools import cache, partial
 from pathlib import Path
 
 from engine.machine_code import half_conversions
-from engine.machine_code.given_objects import has_compiler
+from engine.machine_code.elf import define, link
 from engine.machine_code.keys import folder
 from engine.machine_code.objects import object_at
 from engine.machine_code.processor import converts_half
-
-if has_compiler():
-    from engine.machine_code.jit import define, link
-else:
-    from engine.machine_code.elf import define, link
 
 
 def load_objects(objects: list[tuple[str, bytes]]) -> dict[str, int]:

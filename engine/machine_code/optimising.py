@@ -41,8 +41,9 @@ WRITTEN_OUT = Pipeline(level=2, loops=False, only_combines=True)
 """Pipeline for IR that has nothing to inline, to hoist or to share: the other passes would only cost compile time."""
 
 
-def new_target_machine(level: int) -> Any:
-    """A target machine for one owner, such as an engine that takes ownership of it."""
+@cache
+def _target_machine(level: int) -> Any:
+    """The target machine of an optimisation level."""
     name, features = target()[0], features_text()
     return _target().create_target_machine(cpu=name, features=features, opt=level, codemodel="jitdefault", jit=True)
 
@@ -57,9 +58,6 @@ def _target() -> Any:
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     return binding.Target.from_triple(f"{MACHINE}-unknown-linux-gnu")
-
-
-_target_machine = cache(new_target_machine)
 
 
 def optimise(module: Any, pipeline: Pipeline) -> None:

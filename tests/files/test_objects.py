@@ -19,7 +19,7 @@ from engine.files import ExecutableFile, write_executable
 from engine.files.container import pack, parse, unpack
 from engine.files.objects import KEY, give_objects, write_objects
 from engine.ir.builder import Builder
-from engine.machine_code import elf, given_objects, instruction_sets
+from engine.machine_code import elf, given_objects, instruction_sets, processor
 from engine.machine_code.given_objects import ObjectOrigin
 from engine.machine_code.optimising import Pipeline, compile_text
 from engine.runtime.encoded_file import FORMAT, _at_home
@@ -27,7 +27,7 @@ from tests.files.programs import signature
 from tests.interrupting import HANGS_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
-pytestmark = pytest.mark.skipif(not instruction_sets.X86, reason="objects are of x86-64")
+pytestmark = pytest.mark.skipif(not processor.X86, reason="objects are of x86-64")
 BARE = """
 import os, sys
 import numpy as np, engine
