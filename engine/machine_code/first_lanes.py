@@ -1,4 +1,7 @@
-"""Stores of the first lanes of a vector with AVX2, whose masked stores take twelve cycles on AMD's processors."""
+"""Loads and stores of the first lanes of a vector with AVX2.
+
+Its masked stores take twelve cycles on AMD's processors, and it has no masked loads of elements below four bytes.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,56 @@ from engine.machine_code.llvm import ir
 
 LANES = 8  # of AVX2
 MOST_BYTES = 4  # of an element
-I32, I64 = ir.IntType(32), ir.IntType(64)
+PAGE_BYTES = 4096  # the fewest of any system
+I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 WORDS = ir.VectorType(I32, LANES)
 NUMBERS = ir.Constant(WORDS, list(range(LANES)))
-PERMUTE = "llvm.x86.avx2.permd"
+PERMUTE, SHUFFLE = "llvm.x86.avx2.permd", "llvm.x86.ssse3.pshuf.b.128"
+VECTOR = ir.VectorType(I8, 16)
+NOTHING = "no_lanes"
+"""Zeros of a module, which are read in place of no lanes at all: their address may be anywhere."""
+
+
+def load_first(builder: ir.IRBuilder, address: ir.Value, count: ir.Value, element: ir.Type) -> ir.Value:
+    """Loads the lanes below an int32 count of elements of one or two bytes, from an int64 address; others are 0.
+
+    All lanes are read, or where these would reach into another page, as many bytes up to the last lane.
+    """
+    bits = 8 if element == I8 else 16
+    size, kind = bits // 8 * LANES, ir.VectorType(ir.IntType(bits), LANES)
+    some = builder.icmp_signed(">", count, I32(0))
+    nothing = builder.module.globals.get(NOTHING) or _zeros(builder.module)
+    address = builder.select(some, address, builder.ptrtoint(nothing, I64))
+    beyond = builder.icmp_unsigned(">", builder.and_(address, I64(PAGE_BYTES - 1)), I64(PAGE_BYTES - size))
+    missing = builder.mul(builder.sub(I32(LANES), count), I32(bits // 8))
+    back = builder.select(builder.and_(beyond, some), missing, I32(0))
+    pointer = builder.inttoptr(builder.sub(address, builder.zext(back, I64)), ir.PointerType(I8))
+    if bits == 8:
+        word = builder.load(pointer, align=1, typ=I64)
+        value = builder.bitcast(builder.lshr(word, builder.zext(builder.shl(back, I32(3)), I64)), kind)
+    else:
+        first = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), builder.trunc(back, I8), I32(0))
+        moved = builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(I32, size), [0] * size))
+        order = builder.add(ir.Constant(VECTOR, list(range(size))), moved)
+        value = builder.bitcast(
+            _call(builder, SHUFFLE, VECTOR, builder.load(pointer, align=1, typ=VECTOR), order), kind
+        )
+    counts = builder.insert_element(ir.Constant(WORDS, ir.Undefined), count, I32(0))
+    counts = builder.shuffle_vector(counts, counts, ir.Constant(WORDS, [0] * LANES))
+    kept = builder.sext(builder.icmp_signed("<", NUMBERS, counts), kind)
+    return builder.bitcast(builder.and_(value, kept), ir.VectorType(element, LANES))
+
+
+def _zeros(module: ir.Module) -> ir.GlobalVariable:
+    made = ir.GlobalVariable(module, VECTOR, NOTHING)
+    made.linkage, made.global_constant, made.initializer = "internal", True, ir.Constant(VECTOR, None)
+    return made
+
+
+def _call(builder: ir.IRBuilder, name: str, kind: ir.Type, *arguments: ir.Value) -> ir.Value:
+    known = builder.module.globals.get(name)
+    function = known or ir.Function(builder.module, ir.FunctionType(kind, [each.type for each in arguments]), name)
+    return builder.call(function, arguments)
 
 
 def store_first(builder: ir.IRBuilder, value: ir.Value, address: ir.Value, count: ir.Value) -> None:
@@ -43,9 +92,7 @@ def _permuted(builder: ir.IRBuilder, value: ir.Value, order: ir.Value) -> tuple[
     bits = element.width if isinstance(element, ir.IntType) else 16 if isinstance(element, ir.HalfType) else 32
     integers = builder.bitcast(value, ir.VectorType(ir.IntType(bits), LANES))
     words = integers if bits == 32 else builder.zext(integers, WORDS)
-    known = builder.module.globals.get(PERMUTE)
-    permute = known or ir.Function(builder.module, ir.FunctionType(WORDS, [WORDS, WORDS]), PERMUTE)
-    words = builder.call(permute, [words, order])
+    words = _call(builder, PERMUTE, WORDS, words, order)
     return builder.bitcast(words if bits == 32 else builder.trunc(words, integers.type), value.type), bits
 
 

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from engine.ir.shape import NUMPY_TYPES
-from engine.machine_code.first_lanes import LANES, MOST_BYTES, store_first
+from engine.machine_code.first_lanes import LANES, MOST_BYTES, load_first, store_first
 from engine.machine_code.llvm import BFloat, ir
 from engine.machine_code.processor import rounds_to_bf16
 
@@ -170,6 +170,8 @@ class Lanes:
         pointer = self.address_of(address, memory)
         if mask is None or self.width == 1:
             raw = self.builder.load(pointer, align=ITEM_BYTES[element_type])
+        elif self.width == LANES and ITEM_BYTES[element_type] <= 2:
+            raw = load_first(self.builder, self.builder.ptrtoint(pointer, I64), self._count(mask), memory.element)
         else:
             suffix = intrinsic_suffix(memory)
             zero = self.splat_constant(MEMORY_TYPES[element_type], 0)
@@ -209,12 +211,15 @@ class Lanes:
         if mask is None or self.width == 1:
             self.builder.store(raw, pointer, align=align)
         elif self.width == LANES and align <= MOST_BYTES:
-            count = Lanes(self.builder, 1).intrinsic("ctpop", self.builder.bitcast(mask, I8))
-            store_first(self.builder, raw, self.builder.ptrtoint(pointer, I64), self.builder.zext(count, I32))
+            store_first(self.builder, raw, self.builder.ptrtoint(pointer, I64), self._count(mask))
         else:
             suffix = intrinsic_suffix(raw.type)
             arguments = [raw, pointer, ir.Constant(I32, align), mask]
             self.call(f"llvm.masked.store.{suffix}.p0", VOID, arguments)
+
+    def _count(self, mask: ir.Value) -> ir.Value:
+        """The number of lanes in a mask, as int32."""
+        return self.builder.zext(Lanes(self.builder, 1).intrinsic("ctpop", self.builder.bitcast(mask, I8)), I32)
 
     def store_strided(
         self, value: ir.Value, address: ir.Value, stride: ir.Value, element_type: str, mask: ir.Value | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from engine.codelets.language.memory import F32, I32, I64, POINTER, VOID, call
-from engine.machine_code.first_lanes import store_first
+from engine.machine_code.first_lanes import load_first, store_first
 from engine.machine_code.llvm import BFloat, ir
 from engine.machine_code.processor import lanes, rounds_to_bf16
 
@@ -100,10 +100,13 @@ def load_vector(
 
 def _masked_load(builder: ir.IRBuilder, pointer: ir.Value, mask: ir.Value, stored: ir.Type) -> ir.Value:
     """A vector of elements as they are in memory; lanes outside the mask are not accessed and become 0."""
-    if stored == F32 and mask.type.element == I32:
-        return call(builder, "x86.avx.maskload.ps.256", vector_type(), pointer, mask)
+    if mask.type.element == I32:
+        if stored == F32:
+            return call(builder, "x86.avx.maskload.ps.256", vector_type(), pointer, mask)
+        count = builder.neg(builder.extract_element(mask, _FIRST))
+        return load_first(builder, builder.ptrtoint(pointer, I64), count, stored)
     name, size = f"masked.load.v{lanes()}{stored.intrinsic_name}.p0", I32(4 if stored == F32 else 2)
-    return call(builder, name, vector_type(stored), pointer, size, mask_bits(builder, mask), zeros(stored))
+    return call(builder, name, vector_type(stored), pointer, size, mask, zeros(stored))
 
 
 def store_vector(
