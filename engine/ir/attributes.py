@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 HOLDS_ANYTHING = "holds_anything"
 """The attribute of a loop's initial values that no iteration reads: they need not be written."""
@@ -97,6 +97,11 @@ class ScatterDimensionNumbers:
     index_vector_dim: int
     input_batching_dims: tuple[int, ...] = ()
     scatter_indices_batching_dims: tuple[int, ...] = ()
+
+    @property
+    def of_gather(self) -> GatherDimensionNumbers:
+        """The numbers of the gather that takes the windows from their positions: the same fields, by other names."""
+        return GatherDimensionNumbers(*(getattr(self, each.name) for each in fields(self)))
 
 
 PARTIALS_SCOPE = "PARTIALS_TYPE"

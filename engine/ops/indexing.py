@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
 from engine.ir import Computation, GatherDimensionNumbers, Instruction, ScatterDimensionNumbers
 from engine.ops.apply import UFUNCS, apply, flat, single_operation
 from engine.ops.floats import computing
 from engine.ops.registry import Value, definition
-
-
-def _index_vectors(indices: np.ndarray, index_vector_dim: int) -> np.ndarray:
-    """The indices as [batch..., components]; an `index_vector_dim` equal to the rank means one component."""
-    if index_vector_dim == indices.ndim:
-        return indices[..., None].astype(np.int64)
-    return np.moveaxis(indices, index_vector_dim, -1).astype(np.int64)
 
 
 def _aligned(values: np.ndarray, positions: list[int], rank: int) -> np.ndarray:
@@ -25,53 +20,40 @@ def _aligned(values: np.ndarray, positions: list[int], rank: int) -> np.ndarray:
     return values.reshape(sizes)
 
 
+def _starts(
+    numbers: GatherDimensionNumbers, indices: np.ndarray, rank: int, extents: Sequence[int]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each dimension of the operand the starts of slices of these extents, and the offsets in them.
+
+    Both have the `rank` dimensions of the result. An index vector dim equal to the indices' rank means one component.
+    """
+    vector, offset_dims = numbers.index_vector_dim, iter(numbers.offset_dims)
+    vectors = indices[..., None] if vector == indices.ndim else np.moveaxis(indices, vector, -1)
+    batch = [d for d in range(rank) if d not in numbers.offset_dims]
+    for d, extent in enumerate(extents):
+        start = offset = np.zeros([1] * rank, np.int64)
+        if d in numbers.start_index_map:
+            start = _aligned(vectors[..., numbers.start_index_map.index(d)].astype(np.int64), batch, rank)
+        if d in numbers.operand_batching_dims:
+            of_indices = numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]
+            dimension = of_indices - (of_indices > vector)
+            start = start + _aligned(np.arange(vectors.shape[dimension]), [batch[dimension]], rank)
+        elif d not in numbers.collapsed_slice_dims:
+            offset = _aligned(np.arange(extent), [next(offset_dims)], rank)
+        yield start, offset
+
+
 @definition("gather")
 def _gather(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Gathers slices, with start indices clamped so that each slice is within the operand."""
-    operand, start_indices = operands
-    numbers: GatherDimensionNumbers = instruction["gather_dimension_numbers"]
-    sizes = instruction["gather_slice_sizes"]
-    rank = instruction.array_shape.rank
-    vectors = _index_vectors(start_indices, numbers.index_vector_dim)
-    batch_positions = [d for d in range(rank) if d not in numbers.offset_dims]
-    window_dims = [
-        d
-        for d in range(operand.ndim)
-        if d not in numbers.collapsed_slice_dims and d not in numbers.operand_batching_dims
-    ]
-    where: list[np.ndarray] = []
-    for d in range(operand.ndim):
-        index = np.zeros([1] * rank, np.int64)
-        if d in numbers.start_index_map:
-            start = vectors[..., numbers.start_index_map.index(d)]
-            start = np.clip(start, 0, operand.shape[d] - sizes[d])
-            index = index + _aligned(start, batch_positions, rank)
-        if d in numbers.operand_batching_dims:
-            batch = numbers.operand_batching_dims.index(d)
-            index = index + _batch_index(
-                vectors,
-                numbers.start_indices_batching_dims[batch],
-                numbers.index_vector_dim,
-                batch_positions,
-                rank,
-            )
-        if d in window_dims:
-            offset = numbers.offset_dims[window_dims.index(d)]
-            index = index + _aligned(np.arange(sizes[d]), [offset], rank)
-        where.append(index)
-    if not where:
-        return np.broadcast_to(operand, instruction.array_shape.dimensions)
-    if 0 in instruction.array_shape.dimensions:
-        return np.empty(instruction.array_shape.dimensions, operand.dtype)
-    return np.broadcast_to(operand[tuple(where)], instruction.array_shape.dimensions)
-
-
-def _batch_index(
-    vectors: np.ndarray, indices_dim: int, index_vector_dim: int, batch_positions: list[int], rank: int
-) -> np.ndarray:
-    """Operand indices along a batching dimension: positions in the indices themselves."""
-    dimension = indices_dim - (indices_dim > index_vector_dim)
-    return _aligned(np.arange(vectors.shape[dimension]), [batch_positions[dimension]], rank)
+    operand, indices = operands
+    sizes, shape = instruction["gather_slice_sizes"], instruction.array_shape
+    if 0 in shape.dimensions:
+        return np.empty(shape.dimensions, operand.dtype)
+    starts = _starts(instruction["gather_dimension_numbers"], indices, shape.rank, sizes)
+    limits = [whole - size for whole, size in zip(operand.shape, sizes, strict=True)]
+    where = [np.clip(start, 0, most) + offset for most, (start, offset) in zip(limits, starts, strict=True)]
+    return np.broadcast_to(operand[tuple(where)], shape.dimensions)
 
 
 @definition("scatter")
@@ -99,28 +81,14 @@ def _scatter_positions(
     Both are flat, in the order of the index vectors.
     """
     numbers: ScatterDimensionNumbers = instruction["scatter_dimension_numbers"]
-    rank = len(update_shape)
-    vectors = _index_vectors(indices, numbers.index_vector_dim)
-    batch_positions = [d for d in range(rank) if d not in numbers.update_window_dims]
+    rank, window = len(update_shape), iter(numbers.update_window_dims)
     absent = (*numbers.inserted_window_dims, *numbers.input_batching_dims)
-    window_dims = [d for d in range(len(shape)) if d not in absent]
+    extents = [1 if d in absent else update_shape[next(window)] for d in range(len(shape))]
+    starts = _starts(numbers.of_gather, indices, rank, extents)
     position, inside = np.zeros([1] * rank, np.int64), np.ones([1] * rank, np.bool_)
-    for d, size in enumerate(shape):
-        index = np.zeros([1] * rank, np.int64)
-        extent = 1
-        if d in numbers.scatter_dims_to_operand_dims:
-            start = vectors[..., numbers.scatter_dims_to_operand_dims.index(d)]
-            index = index + _aligned(start, batch_positions, rank)
-        if d in numbers.input_batching_dims:
-            indices_dim = numbers.scatter_indices_batching_dims[numbers.input_batching_dims.index(d)]
-            index = index + _batch_index(vectors, indices_dim, numbers.index_vector_dim, batch_positions, rank)
-        start = index
-        if d in window_dims:
-            update_dim = numbers.update_window_dims[window_dims.index(d)]
-            extent = update_shape[update_dim]
-            index = index + _aligned(np.arange(extent), [update_dim], rank)
+    for size, extent, (start, offset) in zip(shape, extents, starts, strict=True):
         inside = inside & (start >= 0) & (start <= size - extent)
-        position = position * size + index
+        position = position * size + start + offset
     by_index = _by_index(numbers, rank)
     flat, kept = (np.broadcast_to(x, update_shape).transpose(by_index).reshape(-1) for x in (position, inside))
     return flat, kept

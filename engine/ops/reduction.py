@@ -10,8 +10,10 @@ from engine.ops.floats import computing
 from engine.ops.registry import Value, definition
 
 
-def reduce_last(body: Computation, operands: list[np.ndarray], initial: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Folds [..., n] along the last dimension, in order from the initial values on: body(accumulators, elements).
+def reduce_last(
+    body: Computation, operands: list[np.ndarray], initial: list[np.ndarray], kept: int
+) -> tuple[np.ndarray, ...]:
+    """Folds all dimensions after the first `kept`, in order from the initial values on: body(accumulators, elements).
 
     HLO leaves the order to the compiler. It matters only for a body that is not associative; here it is the order of
     XLA's CPU backend. Floats are summed pairwise, by NumPy.
@@ -19,12 +21,12 @@ def reduce_last(body: Computation, operands: list[np.ndarray], initial: list[np.
     operation = single_operation(body)
     if len(operands) == 1 and operation in UFUNCS and operation != "subtract":
         ufunc, x = UFUNCS[operation], computing(operands[0])
-        total = ufunc.reduce(x, axis=-1, dtype=x.dtype, initial=computing(initial[0])[()])
+        axes = tuple(range(kept, x.ndim))
+        total = ufunc.reduce(x, axis=axes, dtype=x.dtype, initial=computing(initial[0])[()])
         return (np.asarray(total).astype(operands[0].dtype),)
-    shape = operands[0].shape[:-1]
-    result = tuple(np.broadcast_to(value, shape) for value in initial)
-    for k in range(operands[0].shape[-1]):
-        result = apply_to_arrays(body, [*result, *(x[..., k] for x in operands)])
+    result = tuple(np.broadcast_to(value, operands[0].shape[:kept]) for value in initial)
+    for position in np.ndindex(*operands[0].shape[kept:]):
+        result = apply_to_arrays(body, [*result, *(x[(..., *position)] for x in operands)])
     return result
 
 
@@ -35,8 +37,6 @@ def _reduce(instruction: Instruction, operands: list[np.ndarray]) -> Value:
     arrays, initial = operands[:half], operands[half:]
     reduced = sorted(instruction["dimensions"])
     kept = [d for d in range(arrays[0].ndim) if d not in reduced]
-    kept_sizes = [arrays[0].shape[d] for d in kept]
-    count = int(np.prod([arrays[0].shape[d] for d in reduced], dtype=np.int64))
-    flat = [np.ascontiguousarray(x.transpose(kept + reduced)).reshape([*kept_sizes, count]) for x in arrays]
-    results = reduce_last(instruction.called[0], flat, initial)
+    ordered = [np.ascontiguousarray(x.transpose(kept + reduced)) for x in arrays]
+    results = reduce_last(instruction.called[0], ordered, initial, len(kept))
     return results[0] if half == 1 else results

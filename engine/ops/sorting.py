@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cmp_to_key, partial
-
 import numpy as np
 
 from engine.ir import Computation, Instruction
-from engine.ops.apply import apply, apply_to_arrays, is_elementwise
+from engine.ops.apply import apply_to_arrays
 from engine.ops.registry import Value, definition
 
 
@@ -19,29 +17,9 @@ def _sort(instruction: Instruction, operands: list[np.ndarray]) -> Value:
     """
     dimension, comparator = instruction["dimensions"][0], instruction.called[0]
     columns = [np.moveaxis(x, dimension, -1) for x in operands]
-    ordering = _network if is_elementwise(comparator) else _one_by_one
-    order = ordering(comparator, columns)[..., : instruction.get("limit")]
+    order = _network(comparator, columns)[..., : instruction.get("limit")]
     results = tuple(np.moveaxis(np.take_along_axis(x, order, -1), -1, dimension) for x in columns)
     return results[0] if len(results) == 1 else results
-
-
-def _one_by_one(comparator: Computation, columns: list[np.ndarray]) -> np.ndarray:
-    order = np.empty(columns[0].shape, np.int64)
-    for position in np.ndindex(*columns[0].shape[:-1]):
-        rows = [x[position] for x in columns]
-
-        key = cmp_to_key(partial(_compared, comparator, rows))
-        order[position] = sorted(range(columns[0].shape[-1]), key=key)
-    return order
-
-
-def _compared(comparator: Computation, rows: list[np.ndarray], i: int, j: int) -> int:
-    """Negative when element i comes first, positive when element j does, 0 for equal ones."""
-
-    def less(left: int, right: int) -> int:
-        return int(bool(apply(comparator, [np.asarray(row[k]) for row in rows for k in (left, right)])))
-
-    return less(j, i) - less(i, j)
 
 
 def _network(comparator: Computation, columns: list[np.ndarray]) -> np.ndarray:
@@ -71,13 +49,7 @@ def _comes_first(comparator: Computation, columns: list[np.ndarray], i: np.ndarr
     length = columns[0].shape[-1]
     if length == 0:
         return i < j
-    pairs = [
-        (
-            np.take_along_axis(x, np.minimum(i, length - 1), -1),
-            np.take_along_axis(x, np.minimum(j, length - 1), -1),
-        )
-        for x in columns
-    ]
+    pairs = [[np.take_along_axis(x, np.minimum(k, length - 1), -1) for k in (i, j)] for x in columns]
     (less,) = apply_to_arrays(comparator, [x for pair in pairs for x in pair])
     (greater,) = apply_to_arrays(comparator, [x for pair in pairs for x in pair[::-1]])
     inside = (i < length) & (j < length)

@@ -8,8 +8,7 @@ import numpy as np
 
 from engine.ir import Computation, Instruction, Window
 from engine.ir.structured_shape_rules import window_count
-from engine.ops.apply import UFUNCS, apply_to_arrays, single_operation
-from engine.ops.floats import computing
+from engine.ops.apply import apply_to_arrays
 from engine.ops.indexing import combine_at
 from engine.ops.reduction import reduce_last
 from engine.ops.registry import Value, definition
@@ -23,26 +22,12 @@ def _reduce_window(instruction: Instruction, operands: list[np.ndarray]) -> Valu
     arrays, initial = operands[:half], operands[half:]
     window: Window = instruction["window"]
     counts = [window_count(n, d) for n, d in zip(arrays[0].shape, window, strict=True)]
-    bases = [padded_base(x, value, window) for x, value in zip(arrays, initial, strict=True)]
-    results = _reduced_windows(instruction.called[0], bases, initial, counts, window)
+    # Views with strides are reduced in place: flattening them would copy a whole window for each output.
+    views = [
+        window_view(padded_base(x, value, window), counts, window) for x, value in zip(arrays, initial, strict=True)
+    ]
+    results = reduce_last(instruction.called[0], views, initial, len(counts))
     return results[0] if half == 1 else results
-
-
-def _reduced_windows(
-    body: Computation, bases: list[np.ndarray], initial: list[np.ndarray], counts: list[int], window: Window
-) -> tuple[np.ndarray, ...]:
-    operation = single_operation(body)
-    rank = len(window)
-    if len(bases) == 1 and operation in UFUNCS and operation != "subtract":
-        # The strided view is reduced in place: flattening it would copy a whole window for each output.
-        view = window_view(computing(bases[0]), counts, window)
-        start = computing(initial[0])[()]
-        axes = tuple(range(rank, 2 * rank))
-        total = UFUNCS[operation].reduce(view, axis=axes, dtype=view.dtype, initial=start)
-        return (np.asarray(total).astype(bases[0].dtype),)
-    size = int(np.prod([d.size for d in window], dtype=np.int64))
-    views = [window_view(base, counts, window).reshape([*counts, size]) for base in bases]
-    return reduce_last(body, views, initial)
 
 
 @definition("select-and-scatter")
