@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from engine.errors import OF_THE_ENVIRONMENT, InternalError, InvalidFile, ResourceLimit, UnsupportedOperation
-from engine.files import indexing_checks  # noqa: F401  (registers its checks)
 from engine.files.arrays import ArrayReader, ArrayWriter, read_array_shape, write_array_shape
 from engine.files.attributes import a_list, text
 from engine.files.checks import check_module

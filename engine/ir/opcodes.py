@@ -126,6 +126,7 @@ def _other(name: str, kind: Kind, execution: Execution, shape: ShapeRule | None,
 
 
 _EXACT = {"exact": True, "raises": False}
+_PRECISION = {"attributes": ("exponent_bits", "mantissa_bits")}
 _EXTREMUM = {"commutative": True, "either_zero": True, **_EXACT}
 _RING = {"commutative": True, "propagates": (0, 1)}
 _ANALYTIC = FLOATS | COMPLEX
@@ -153,7 +154,7 @@ _ROWS = (
     _unary("not", INTEGERS | PRED, cycles="and"),
     _unary("popcnt", INTEGERS, cycles="and"),
     _elementwise("real", shapes.real_part, _ANALYTIC, cycles="complex", **_EXACT),
-    _unary("reduce-precision", FLOATS, attributes=("exponent_bits", "mantissa_bits"), cycles="select", **_EXACT),
+    _elementwise("reduce-precision", shapes.reduce_precision, FLOATS, cycles="select", **_PRECISION, **_EXACT),
     _unary("round-nearest-afz", FLOATS, cycles="select", **_EXACT),
     _unary("round-nearest-even", FLOATS, cycles="select", **_EXACT),
     _unary("rsqrt", _ANALYTIC, cost=3, pole=(0, 0.0)),
@@ -206,7 +207,7 @@ _ROWS = (
     _lowered("optimization-barrier", "data movement", shapes.same_as_any_operand, stored=False),
     _lowered("pad", "data movement", shapes.pad, "padding_config"),
     _lowered("reshape", "data movement", shapes.reshape, affine=True, stored=False),
-    _lowered("reverse", "data movement", shapes.same_as_operand, "dimensions", affine=True),
+    _lowered("reverse", "data movement", shapes.reverse, "dimensions", affine=True),
     _lowered("slice", "data movement", shapes.slice_of, "slice_dimensions", affine=True),
     _lowered("transpose", "data movement", shapes.transpose, "dimensions", affine=True),
     # Contractions, linear algebra
@@ -216,13 +217,13 @@ _ROWS = (
         operand_types=NUMBERS,
     ),
     _lowered("dot", "contraction", structured.dot, "dot_dimension_numbers", "operand_precision", operand_types=NUMBERS),
-    _lowered("cholesky", "linear algebra", shapes.same_as_operand, "lower", operand_types=_ANALYTIC),
+    _lowered("cholesky", "linear algebra", structured.solution, "lower", operand_types=_ANALYTIC),
     _lowered(
-        *("triangular-solve", "linear algebra", structured.triangular_solve),
+        *("triangular-solve", "linear algebra", structured.solution),
         *("left_side", "lower", "unit_diagonal", "transpose_a"),
         operand_types=_ANALYTIC,
     ),
-    _lowered("fft", "transform", None, "fft_type", "fft_length", operand_types=COMPLEX | {"f32", "f64"}),
+    _lowered("fft", "transform", structured.fft, "fft_type", "fft_length", operand_types=COMPLEX | {"f32", "f64"}),
     # Elements combined by a scalar computation
     _lowered("reduce", "reduction", structured.reduce, "dimensions"),
     _lowered("reduce-window", "reduction", structured.reduce_window, "window"),
@@ -234,7 +235,7 @@ _ROWS = (
     _lowered("select-and-scatter", "reduction", structured.select_and_scatter, "window", called=("select", "scatter")),
     _lowered("sort", "sort", structured.sort, "dimensions", "is_stable"),
     # Random numbers
-    _lowered("rng", "random", None, "distribution", effect="state"),
+    _lowered("rng", "random", structured.rng, "distribution", effect="state"),
     _lowered("rng-bit-generator", "random", structured.rng_bit_generator, "rng_algorithm"),
     _lowered("rng-get-and-update-state", "random", shapes.rng_state, effect="state", internal=True),
     # Computations
@@ -245,15 +246,15 @@ _ROWS = (
     _other("map", "application", "pass", structured.map_of, attributes=("dimensions",)),
     # Rewritten before lowering
     *(
-        _other(name, "normalization", "pass", shape, attributes=("epsilon", "feature_index"))
-        for name, shape in (
-            ("batch-norm-grad", structured.batch_norm),
-            ("batch-norm-inference", structured.batch_norm_inference),
-            ("batch-norm-training", structured.batch_norm),
+        _other(
+            *(name, "normalization", "pass", structured.batch_norm),
+            operand_types=FLOATS,
+            attributes=("epsilon", "feature_index"),
         )
+        for name in ("batch-norm-grad", "batch-norm-inference", "batch-norm-training")
     ),
-    _other("get-dimension-size", "dynamic size", "pass", shapes.get_dimension_size, attributes=("dimensions",)),
-    _other("set-dimension-size", "dynamic size", "pass", shapes.set_dimension_size, attributes=("dimensions",)),
+    _other("get-dimension-size", "dynamic size", "pass", shapes.dimension_size, attributes=("dimensions",)),
+    _other("set-dimension-size", "dynamic size", "pass", shapes.dimension_size, attributes=("dimensions",)),
     _other("after-all", "token", "pass", shapes.after_all),
     # The host's side. Queues are custom calls; HLO's own exchange has no counterpart.
     _lowered("custom-call", "host", None, "custom_call_target", "backend_config", "custom_call_has_side_effect"),

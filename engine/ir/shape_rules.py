@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engine.errors import InternalError
 from engine.ir.module import Computation, Instruction
-from engine.ir.shape import AnyShape, Shape, TupleShape, shape_of
+from engine.ir.shape import INTEGERS, AnyShape, Shape, TupleShape, shape_of
 
 ShapeRule = Callable[[Instruction], AnyShape]
 """The only legal shape by operands and attributes; raises InternalError where these contradict each other."""
@@ -39,6 +39,26 @@ def tupled(shapes: list[Shape]) -> AnyShape:
     return shapes[0] if len(shapes) == 1 else TupleShape(tuple(shapes))
 
 
+def different(dimensions: Sequence[int], rank: int, name: str) -> None:
+    """Raises InternalError unless these are different dimensions of an array of rank `rank`."""
+    require(
+        len(set(dimensions)) == len(dimensions) and all(0 <= d < rank for d in dimensions),
+        f"Expected different {name} below {rank}. Received: {tuple(dimensions)}.",
+    )
+
+
+def same_types(shapes: Sequence[Shape]) -> None:
+    """Raises InternalError unless all shapes have one element type."""
+    kinds = sorted({shape.element_type for shape in shapes})
+    require(len(kinds) <= 1, f"Expected one element type. Received: {', '.join(kinds)}.")
+
+
+def integer_scalars(shapes: Sequence[Shape]) -> None:
+    """Raises InternalError unless all shapes are scalars of integer types."""
+    for shape in shapes:
+        require(not shape.rank and shape.element_type in INTEGERS, f"Expected integer scalars. Received: {shape}.")
+
+
 def require_signature(computation: Computation, arguments: list[AnyShape]) -> None:
     """Raises InternalError unless the computation takes arguments of these shapes."""
     expected = [p.shape for p in computation.parameters]
@@ -67,22 +87,24 @@ def real_part(instruction: Instruction) -> AnyShape:
     return x.with_type(REAL_TYPES.get(x.element_type, x.element_type))
 
 
-def _pair(instruction: Instruction) -> Shape:
+def reduce_precision(instruction: Instruction) -> AnyShape:
+    exponent, mantissa = instruction["exponent_bits"], instruction["mantissa_bits"]
+    require(1 <= exponent <= 11 and 0 <= mantissa <= 52, f"Expected bits of a float. Received: {exponent}, {mantissa}.")
+    return same_as_operand(instruction)
+
+
+def same_as_both(instruction: Instruction) -> Shape:
     lhs, rhs = array_operands(instruction, 2)
     require(lhs == rhs, f"Expected operands of one shape. Received: {lhs} and {rhs}.")
     return lhs
 
 
-def same_as_both(instruction: Instruction) -> AnyShape:
-    return _pair(instruction)
-
-
 def compare(instruction: Instruction) -> AnyShape:
-    return _pair(instruction).with_type("pred")
+    return same_as_both(instruction).with_type("pred")
 
 
 def complex_of_parts(instruction: Instruction) -> AnyShape:
-    part = _pair(instruction)
+    part = same_as_both(instruction)
     require(part.element_type in COMPLEX_TYPES, f"Expected f32 or f64 parts. Received: {part}.")
     return part.with_type(COMPLEX_TYPES[part.element_type])
 
@@ -111,7 +133,7 @@ def convert(instruction: Instruction) -> AnyShape:
 
 
 def random_bits(instruction: Instruction) -> AnyShape:
-    index = _pair(instruction)
+    index = same_as_both(instruction)
     require(index.element_type == "u32", f"Expected element numbers u32. Received: {index}.")
     return index
 
@@ -149,15 +171,8 @@ def reshape(instruction: Instruction) -> AnyShape:
 
 
 def broadcast(instruction: Instruction) -> AnyShape:
-    (x,), result, dimensions = (
-        array_operands(instruction, 1),
-        array_result(instruction),
-        instruction["dimensions"],
-    )
-    require(
-        len(set(dimensions)) == x.rank == len(dimensions) and all(0 <= d < result.rank for d in dimensions),
-        f"Expected {x.rank} different dimensions of {result}. Received: {dimensions}.",
-    )
+    (x,), result, dimensions = array_operands(instruction, 1), array_result(instruction), instruction["dimensions"]
+    different(dimensions, result.rank, "dimensions")
     sizes = tuple(result.dimensions[d] for d in dimensions)
     require(sizes == x.dimensions, f"Expected dimensions {dimensions} to be {x.dimensions}. Received: {sizes}.")
     return result.with_type(x.element_type)
@@ -167,6 +182,12 @@ def transpose(instruction: Instruction) -> AnyShape:
     (x,), dimensions = array_operands(instruction, 1), instruction["dimensions"]
     require(sorted(dimensions) == list(range(x.rank)), f"Expected an order of {x}'s dimensions: {dimensions}.")
     return x.with_dimensions(tuple(x.dimensions[d] for d in dimensions))
+
+
+def reverse(instruction: Instruction) -> AnyShape:
+    (x,) = array_operands(instruction, 1)
+    different(instruction["dimensions"], x.rank, "dimensions")
+    return x
 
 
 def slice_of(instruction: Instruction) -> AnyShape:
@@ -207,13 +228,13 @@ def iota(instruction: Instruction) -> AnyShape:
     return shape
 
 
-def get_dimension_size(instruction: Instruction) -> AnyShape:
-    array_operands(instruction, 1)
-    return Shape("s32")
-
-
-def set_dimension_size(instruction: Instruction) -> AnyShape:
-    return array_operands(instruction, 2)[0]
+def dimension_size(instruction: Instruction) -> AnyShape:
+    gets = instruction.opcode == "get-dimension-size"
+    x, *size = array_operands(instruction, 1 if gets else 2)
+    different(instruction["dimensions"], x.rank, "dimensions")
+    require(len(instruction["dimensions"]) == 1, "Expected one dimension.")
+    integer_scalars(size)
+    return Shape("s32") if gets else x
 
 
 def constant(instruction: Instruction) -> AnyShape:
@@ -251,6 +272,7 @@ def while_loop(instruction: Instruction) -> AnyShape:
         condition.root.shape == Shape("pred"),
         f"Expected a condition pred[]. Received: {condition.root.shape}.",
     )
+    require(isinstance(state, TupleShape), f"Expected a tuple as state. Received: {state}.")
     require(body.root.shape == state, f"Expected a body that returns {state}. Received: {body.root.shape}.")
     return state
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 from engine.ir.attributes import (
     ConvolutionDimensionNumbers,
     DotDimensionNumbers,
@@ -10,8 +13,19 @@ from engine.ir.attributes import (
     WindowDimension,
 )
 from engine.ir.module import Computation, Instruction
-from engine.ir.shape import AnyShape, Shape, TupleShape
-from engine.ir.shape_rules import array_operands, array_result, require, require_signature, tupled
+from engine.ir.shape import INTEGERS, AnyShape, Shape, TupleShape
+from engine.ir.shape_rules import (
+    COMPLEX_TYPES,
+    REAL_TYPES,
+    array_operands,
+    array_result,
+    different,
+    integer_scalars,
+    require,
+    require_signature,
+    same_types,
+    tupled,
+)
 
 
 def dilated(size: int, dilation: int) -> int:
@@ -64,6 +78,8 @@ def dot(instruction: Instruction) -> AnyShape:
     batch = [lhs.dimensions[d] for d in n.lhs_batch_dimensions]
     taken_left = (*n.lhs_contracting_dimensions, *n.lhs_batch_dimensions)
     taken_right = (*n.rhs_contracting_dimensions, *n.rhs_batch_dimensions)
+    different(taken_left, lhs.rank, "dimensions of the left side")
+    different(taken_right, rhs.rank, "dimensions of the right side")
     left = [size for d, size in enumerate(lhs.dimensions) if d not in taken_left]
     right = [size for d, size in enumerate(rhs.dimensions) if d not in taken_right]
     return array_result(instruction).with_dimensions((*batch, *left, *right))
@@ -72,7 +88,15 @@ def dot(instruction: Instruction) -> AnyShape:
 def convolution(instruction: Instruction) -> AnyShape:
     lhs, rhs = array_operands(instruction, 2)
     n: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
-    window = instruction["window"]
+    window, result = instruction["window"], array_result(instruction)
+    same_types([lhs, rhs, result])
+    require(lhs.rank == rhs.rank == result.rank == len(window) + 2, "Expected arrays of one rank.")
+    for name, order in (
+        ("input", (n.input_batch_dimension, n.input_feature_dimension, *n.input_spatial_dimensions)),
+        ("kernel", (n.kernel_input_feature_dimension, n.kernel_output_feature_dimension, *n.kernel_spatial_dimensions)),
+        ("output", (n.output_batch_dimension, n.output_feature_dimension, *n.output_spatial_dimensions)),
+    ):
+        require(sorted(order) == list(range(lhs.rank)), f"Expected an order of the {name}'s dimensions: {order}.")
     feature_groups = instruction.get("feature_group_count", 1)
     batch_groups = instruction.get("batch_group_count", 1)
     inputs = rhs.dimensions[n.kernel_input_feature_dimension]
@@ -94,19 +118,16 @@ def convolution(instruction: Instruction) -> AnyShape:
     )
     sizes = tuple(rhs.dimensions[d] for d in n.kernel_spatial_dimensions)
     require(sizes == tuple(d.size for d in window), f"Expected a window of {sizes}. Received: {window}.")
-    result = {n.output_batch_dimension: batch // batch_groups, n.output_feature_dimension: outputs}
+    sizes_of = {n.output_batch_dimension: batch // batch_groups, n.output_feature_dimension: outputs}
     for source, target, d in zip(n.input_spatial_dimensions, n.output_spatial_dimensions, window, strict=True):
-        result[target] = window_count(lhs.dimensions[source], d)
-    return array_result(instruction).with_dimensions(tuple(result[d] for d in range(lhs.rank)))
+        sizes_of[target] = window_count(lhs.dimensions[source], d)
+    return result.with_dimensions(tuple(sizes_of[d] for d in range(lhs.rank)))
 
 
 def reduce(instruction: Instruction) -> AnyShape:
     arrays, _ = _halves(instruction)
     dimensions = instruction["dimensions"]
-    require(
-        len(set(dimensions)) == len(dimensions) and all(0 <= d < arrays[0].rank for d in dimensions),
-        f"Expected different dimensions of {arrays[0]}. Received: {dimensions}.",
-    )
+    different(dimensions, arrays[0].rank, "dimensions")
     kept = tuple(size for d, size in enumerate(arrays[0].dimensions) if d not in dimensions)
     return tupled([s.with_dimensions(kept) for s in arrays])
 
@@ -121,52 +142,90 @@ def reduce_window(instruction: Instruction) -> AnyShape:
 
 def select_and_scatter(instruction: Instruction) -> AnyShape:
     operand, source, initial = array_operands(instruction, 3)
-    window = instruction["window"]
+    window, (select, combine) = instruction["window"], instruction.called
+    require(len(window) == operand.rank, "Expected a window of the operand's rank.")
     counts = tuple(window_count(n, d) for n, d in zip(operand.dimensions, window, strict=True))
     require(source == operand.with_dimensions(counts), f"Expected a source of {list(counts)}. Received: {source}.")
     require(initial == operand.with_dimensions(()), f"Expected a scalar initial value. Received: {initial}.")
-    for body in instruction.called:
+    for body in (select, combine):
         _require_scalar_body(body, [operand, operand])
+    require(select.root.shape == Shape("pred"), f"Expected a choice pred[]. Received: {select.root.shape}.")
+    require(combine.root.shape == initial, f"Expected a scalar. Received: {combine.root.shape}.")
     return operand
+
+
+def _ascending(dimensions: Sequence[int], rank: int, name: str) -> None:
+    """Raises InternalError unless these are dimensions below `rank`, each larger than the one before."""
+    different(dimensions, rank, name)
+    require(list(dimensions) == sorted(dimensions), f"Expected {name} in ascending order. Received: {dimensions}.")
+
+
+def _require_slices(operand: Shape, indices: Shape, n: GatherDimensionNumbers) -> tuple[int, ...]:
+    """Checks the numbers for operand and indices; returns the operand's dimensions that slices lack."""
+    vector, mine, theirs = n.index_vector_dim, n.operand_batching_dims, n.start_indices_batching_dims
+    require(indices.element_type in INTEGERS, f"Expected indices of an integer type. Received: {indices}.")
+    require(vector <= indices.rank, f"Expected an index vector dim of at most {indices.rank}. Received: {vector}.")
+    length, indexed = 1 if vector == indices.rank else indices.dimensions[vector], n.start_index_map
+    require(len(indexed) == length, f"Expected {length} dimensions that indices are of. Received: {indexed}.")
+    different(indexed, operand.rank, "dimensions that indices are of")
+    _ascending(n.collapsed_slice_dims, operand.rank, "dimensions that slices lack")
+    absent = (*n.collapsed_slice_dims, *mine)
+    different(absent, operand.rank, "dimensions that slices lack")
+    different(theirs, indices.rank, "batching dims of the indices")
+    pairs = len(mine) == len(theirs) and vector not in theirs and not set(mine) & set(indexed)
+    sizes = [operand.dimensions[d] for d in mine], [indices.dimensions[d] for d in theirs]
+    require(pairs and sizes[0] == sizes[1], f"Expected batching dims of one size. Received: {mine} and {theirs}.")
+    return absent
 
 
 def gather(instruction: Instruction) -> AnyShape:
     operand, indices = array_operands(instruction, 2)
     n: GatherDimensionNumbers = instruction["gather_dimension_numbers"]
-    sizes = instruction["gather_slice_sizes"]
+    sizes, absent = instruction["gather_slice_sizes"], _require_slices(operand, indices, n)
     require(
         len(sizes) == operand.rank and all(0 <= s <= d for s, d in zip(sizes, operand.dimensions, strict=True)),
         f"Expected slice sizes within {operand}. Received: {sizes}.",
     )
     batch = [size for d, size in enumerate(indices.dimensions) if d != n.index_vector_dim]
-    absent = (*n.collapsed_slice_dims, *n.operand_batching_dims)
+    require(all(sizes[d] <= 1 for d in absent), f"Expected slice sizes of 1 for {absent}. Received: {sizes}.")
     window = [size for d, size in enumerate(sizes) if d not in absent]
     require(len(window) == len(n.offset_dims), f"Expected {len(window)} offset dims. Received: {n.offset_dims}.")
     rank = len(batch) + len(window)
-    require(
-        len({*n.offset_dims}) == len(window) and all(0 <= d < rank for d in n.offset_dims),
-        f"Expected different offset dims below {rank}. Received: {n.offset_dims}.",
-    )
+    _ascending(n.offset_dims, rank, "offset dims")
     offsets = dict(zip(n.offset_dims, window, strict=True))
     remaining = iter(batch)
     return operand.with_dimensions(tuple(offsets[d] if d in offsets else next(remaining) for d in range(rank)))
 
 
 def scatter(instruction: Instruction) -> AnyShape:
-    shapes = array_operands(instruction)
-    count = (len(shapes) - 1) // 2
+    shapes, (body,) = array_operands(instruction), instruction.called
+    require(len(shapes) % 2 == 1, f"Expected as many updates as inputs. Received: {len(shapes)} operands.")
+    count = len(shapes) // 2
     inputs, indices, updates = shapes[:count], shapes[count], shapes[count + 1 :]
+    require(len({s.dimensions for s in inputs}) == 1, "Expected inputs of the same dimensions.")
+    require(len({s.dimensions for s in updates}) == 1, "Expected updates of the same dimensions.")
+    for pair in zip(inputs, updates, strict=True):
+        same_types(pair)
     n: ScatterDimensionNumbers = instruction["scatter_dimension_numbers"]
+    operand, update = inputs[0], updates[0]
+    absent = _require_slices(operand, indices, n.of_gather)
+    _ascending(n.update_window_dims, update.rank, "update window dims")
     batch = [size for d, size in enumerate(indices.dimensions) if d != n.index_vector_dim]
-    for update in updates:
-        received = [size for d, size in enumerate(update.dimensions) if d not in n.update_window_dims]
-        require(received == batch, f"Expected the indices' sizes {batch} in the updates. Received: {update}.")
-    _require_scalar_body(instruction.called[0], [*inputs, *updates])
+    received = [size for d, size in enumerate(update.dimensions) if d not in n.update_window_dims]
+    require(received == batch, f"Expected the indices' sizes {batch} in the updates. Received: {update}.")
+    kept = [size for d, size in enumerate(operand.dimensions) if d not in absent]
+    window = [update.dimensions[d] for d in n.update_window_dims]
+    fits = len(kept) == len(window) and all(w <= k for w, k in zip(window, kept, strict=True))
+    require(fits, f"Expected windows within {kept}. Received: {window}.")
+    _require_scalar_body(body, [*inputs, *updates])
+    returned = tupled([s.with_dimensions(()) for s in inputs])
+    require(body.root.shape == returned, f"Expected a body that returns {returned}. Received: {body.root.shape}.")
     return tupled(inputs)
 
 
 def dynamic_slice(instruction: Instruction) -> AnyShape:
     operand, *starts = array_operands(instruction)
+    integer_scalars(starts)
     sizes = instruction["dynamic_slice_sizes"]
     require(
         len(starts) == len(sizes) == operand.rank,
@@ -181,6 +240,8 @@ def dynamic_slice(instruction: Instruction) -> AnyShape:
 
 def dynamic_update_slice(instruction: Instruction) -> AnyShape:
     operand, update, *starts = array_operands(instruction)
+    same_types([operand, update])
+    integer_scalars(starts)
     require(
         update.rank == operand.rank == len(starts)
         and all(u <= d for u, d in zip(update.dimensions, operand.dimensions, strict=True)),
@@ -199,6 +260,7 @@ def sort(instruction: Instruction) -> AnyShape:
         f"Expected a comparator to pred[]. Received: {comparator.root}.",
     )
     (dimension,) = instruction["dimensions"]
+    different([dimension], shapes[0].rank, "dimensions")
     length = shapes[0].dimensions[dimension]
     limit = instruction.get("limit", length)
     require(0 <= limit <= length, f"Expected a limit of at most {length}. Received: {limit}.")
@@ -209,24 +271,57 @@ def sort(instruction: Instruction) -> AnyShape:
 def map_of(instruction: Instruction) -> AnyShape:
     shapes = array_operands(instruction)
     (body,) = instruction.called
+    require(len({s.dimensions for s in shapes}) == 1, "Expected operands of the same dimensions.")
+    require(not body.root.array_shape.rank, "Expected a body that returns a scalar.")
     _require_scalar_body(body, shapes)
     return body.root.array_shape.with_dimensions(shapes[0].dimensions)
 
 
 def batch_norm(instruction: Instruction) -> AnyShape:
-    operand, feature, *_rest = array_operands(instruction)
-    return TupleShape((operand, feature, feature))
+    opcode, index = instruction.opcode, instruction["feature_index"]
+    operand, *features = array_operands(instruction, 3 if opcode == "batch-norm-training" else 5)
+    different((index,), operand.rank, "feature index")
+    if opcode == "batch-norm-grad":
+        require(features.pop() == operand, f"Expected a gradient {operand}.")
+    same_types(features)
+    for each in features:
+        require(each.dimensions == (operand.dimensions[index],), f"Expected one value a feature. Received: {each}.")
+    return operand if opcode == "batch-norm-inference" else TupleShape((operand, features[0], features[0]))
 
 
-def batch_norm_inference(instruction: Instruction) -> AnyShape:
-    return array_operands(instruction, 5)[0]
+def solution(instruction: Instruction) -> AnyShape:
+    """The shape of a Cholesky factor, or of the solutions for right sides."""
+    a, *others = array_operands(instruction, 1 if instruction.opcode == "cholesky" else 2)
+    same_types([a, *others])
+    require(a.rank >= 2 and a.dimensions[-1] == a.dimensions[-2], f"Expected square matrices. Received: {a}.")
+    for b in others:
+        rows = b.dimensions[-2 if instruction["left_side"] else -1] if b.rank == a.rank else -1
+        fits = rows == a.dimensions[-1] and b.dimensions[:-2] == a.dimensions[:-2]
+        require(fits, f"Expected right sides that fit {a}. Received: {b}.")
+    return others[0] if others else a
 
 
-def triangular_solve(instruction: Instruction) -> AnyShape:
-    return array_operands(instruction, 2)[1]
+def fft(instruction: Instruction) -> AnyShape:
+    (x,), lengths, name = array_operands(instruction, 1), tuple(instruction["fft_length"]), instruction["fft_type"]
+    require(0 < len(lengths) <= x.rank and prod(lengths) > 0, f"Expected lengths for {x}. Received: {lengths}.")
+    real = REAL_TYPES.get(x.element_type, x.element_type)
+    whole = x.dimensions[: x.rank - len(lengths)] + lengths
+    halved, full = Shape(COMPLEX_TYPES[real], (*whole[:-1], whole[-1] // 2 + 1)), Shape(COMPLEX_TYPES[real], whole)
+    shapes = {"RFFT": (Shape(real, whole), halved), "IRFFT": (halved, Shape(real, whole))}
+    operand, result = shapes.get(name, (full, full))
+    require(x == operand, f"Expected {name} from {operand} to {result}. Received: {x}.")
+    return result
+
+
+def rng(instruction: Instruction) -> AnyShape:
+    scalar = array_result(instruction).with_dimensions(())
+    require(array_operands(instruction) == [scalar, scalar], f"Expected two operands {scalar}.")
+    return instruction.shape
 
 
 def rng_bit_generator(instruction: Instruction) -> AnyShape:
     (state,) = array_operands(instruction, 1)
     require(len(instruction.tuple_shapes) == 2, f"Expected a state and bits. Received: {instruction.shape}.")
-    return TupleShape((state, instruction.tuple_shapes[1]))
+    bits = instruction.tuple_shapes[1]
+    require(bits.element_type in INTEGERS, f"Expected bits of an integer type. Received: {bits}.")
+    return TupleShape((state, bits))

@@ -23,7 +23,7 @@ def _aligned(values: np.ndarray, positions: list[int], rank: int) -> np.ndarray:
 def _starts(
     numbers: GatherDimensionNumbers, indices: np.ndarray, rank: int, extents: Sequence[int]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each dimension of the operand the starts of slices of these extents, and the offsets in them.
+    """Starts of slices of these extents in each dimension of the operand, and the offsets in them.
 
     Both have the `rank` dimensions of the result. An index vector dim equal to the indices' rank means one component.
     """

@@ -42,7 +42,7 @@ GATHERS = [
     ((5, 4), (3, 1), GatherDimensionNumbers((1,), (0,), (0,), 1), (1, 4)),
     ((5, 4), (3,), GatherDimensionNumbers((1,), (0,), (0,), 1), (1, 2)),
     ((5, 4, 3), (2, 6), GatherDimensionNumbers((0, 2), (1,), (2, 1), 0), (3, 1, 2)),
-    ((5, 4, 3), (2, 3, 2), GatherDimensionNumbers((1,), (0, 1), (1, 0), 1), (1, 1, 3)),
+    ((5, 4, 3), (2, 2, 3), GatherDimensionNumbers((1,), (0, 1), (1, 0), 1), (1, 1, 3)),
     ((3, 5, 4), (3, 2, 1), GatherDimensionNumbers((2,), (1,), (1,), 2, (0,), (0,)), (1, 1, 4)),
     ((3, 5, 4), (2, 3), GatherDimensionNumbers((0,), (1,), (1,), 2, (0,), (1,)), (1, 1, 3)),
     ((6,), (0, 1), GatherDimensionNumbers((), (0,), (0,), 1), (1,)),

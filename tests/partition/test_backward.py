@@ -43,7 +43,7 @@ def loop(b: Builder, state: Instruction, values: Instruction, w: Instruction, dr
     count, value, kept, weights = (body.get_tuple_element(given, k) for k in range(4))
     new = body.elementwise("tanh", body.multiply(value, weights))
     if draws:
-        bounds = body.splat(0.0, (WIDTH,)), body.splat(1.0, (WIDTH,))
+        bounds = body.constant(0.0), body.constant(1.0)
         new = body.add(new, body.instruction("rng", new.shape, bounds, distribution="rng_uniform"))
     array = body.get_tuple_element(kept, 0)
     row = body.reshape(new, (1, WIDTH))

@@ -164,7 +164,8 @@ def test_gradients_of_a_loop_are_summed_before_the_next_are_made():
     body = Builder("body")
     state = body.parameter_of(TupleShape((Shape("s32", ()), *[Shape("f32", shape)] * (layers + 2))))
     number, x, drawn, *sums = (body.get_tuple_element(state, k) for k in range(layers + 3))
-    draws = [body.instruction("rng", Shape("f32", shape), (), distribution="uniform") for _ in range(2)]
+    bounds = body.constant(0.0), body.constant(1.0)
+    draws = [body.instruction("rng", Shape("f32", shape), bounds, distribution="RNG_UNIFORM") for _ in range(2)]
     errors = [x]
     for _ in range(layers):
         errors.append(body.elementwise("tanh", errors[-1]))
