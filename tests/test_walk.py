@@ -17,7 +17,7 @@ from engine.ir import Module
 from engine.ir.builder import Builder
 from tests.test_floors import height
 
-MOST_FOLDERS, MOST_FLOORS = 18, 10
+MOST_FOLDERS, MOST_FLOORS = 17, 10
 
 
 def dot(kind: str) -> Module:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from engine.ir import Computation, Instruction, Module
-from engine.passes.rewriting import RuleSet, Visit, rewrite, rewrite_each
-from engine.passes.rules import convolution, dot
+from dataclasses import replace
 
-RULES = RuleSet(dot.RULES, convolution.RULES)
+from engine.ir import Computation, DotDimensionNumbers, Instruction, Module
+from engine.ops.apply import single_operation
+from engine.passes.rewriting import RuleSet, Visit, changed, rewrite, rewrite_each
+from engine.passes.rules import convolution
+from engine.passes.splats import is_splat_of
+
+RULES = RuleSet(convolution.RULES)
+
+Dimensions = tuple[int, ...]
 
 
 def fold_into_dot(module: Module) -> Module:
@@ -27,14 +33,14 @@ def _fold_results(computation: Computation) -> Visit:
 
     def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
         if before.opcode == "convert" and all(each in single for each in _chain_below(before)):
-            return dot.summed_16_bit_dot(instruction)
+            return summed_16_bit_dot(instruction)
         if before not in alone:
             return None
         product = instruction.operands[0]
         if instruction.opcode == "reduce":
-            return dot.summed_dot(instruction, product) if product.opcode == "dot" else None
+            return summed_dot(instruction, product) if product.opcode == "dot" else None
         if product.opcode == "dot":
-            return dot.transposed_dot(instruction, product)
+            return transposed_dot(instruction, product)
         return convolution.transposed_convolution(instruction, product) if product.opcode == "convolution" else None
 
     return visit
@@ -46,3 +52,95 @@ def _chain_below(instruction: Instruction) -> list[Instruction]:
     while len(chain) <= 3 and chain[-1].operands:
         chain.append(chain[-1].operands[0])
     return chain[1:]
+
+
+@RULES.on("dot")
+def transposed_operand(instruction: Instruction) -> Instruction | None:
+    """Reads an operand without its transpose."""
+    numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
+    operands = list(instruction.operands)
+    for index, side in enumerate(("lhs", "rhs")):
+        names = (f"{side}_batch_dimensions", f"{side}_contracting_dimensions")
+        folded = _before_transpose(operands[index], *(getattr(numbers, name) for name in names))
+        if folded is not None:
+            operands[index] = operands[index].operands[0]
+            new = replace(numbers, **dict(zip(names, folded, strict=True)))
+            return changed(instruction, operands=operands, dot_dimension_numbers=new)
+    return None
+
+
+def _before_transpose(
+    operand: Instruction, batch: Dimensions, contracting: Dimensions
+) -> tuple[Dimensions, Dimensions] | None:
+    """Batch and contracting dimensions before a transpose, if the free ones keep their order; else None."""
+    if operand.opcode != "transpose":
+        return None
+    permutation = operand["dimensions"]
+    free = [old for new, old in enumerate(permutation) if new not in batch + contracting]
+    if free != sorted(free):
+        return None
+    return tuple(permutation[d] for d in batch), tuple(permutation[d] for d in contracting)
+
+
+def transposed_dot(transpose: Instruction, dot: Instruction) -> Instruction | None:
+    """The dot whose result is the transposed result of another; None if there is none."""
+    numbers: DotDimensionNumbers = dot["dot_dimension_numbers"]
+    permutation = transpose["dimensions"]
+    lhs, rhs = dot.operands
+    batch = len(numbers.lhs_batch_dimensions)
+    lhs_free = lhs.array_shape.rank - batch - len(numbers.lhs_contracting_dimensions)
+    order = permutation[:batch]
+    left, right = tuple(range(batch, batch + lhs_free)), tuple(range(batch + lhs_free, len(permutation)))
+    if sorted(order) != list(range(batch)) or permutation[batch:] not in (left + right, right + left):
+        return None
+    lhs_batch = tuple(numbers.lhs_batch_dimensions[d] for d in order)
+    rhs_batch = tuple(numbers.rhs_batch_dimensions[d] for d in order)
+    lhs_contracting, rhs_contracting = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
+    if permutation[batch:] == left + right:
+        new = DotDimensionNumbers(lhs_contracting, rhs_contracting, lhs_batch, rhs_batch)
+        return changed(dot, shape=transpose.shape, dot_dimension_numbers=new)
+    new = DotDimensionNumbers(rhs_contracting, lhs_contracting, rhs_batch, lhs_batch)
+    return _with_operands_exchanged(changed(dot, shape=transpose.shape, operands=(rhs, lhs), dot_dimension_numbers=new))
+
+
+def summed_dot(reduce: Instruction, dot: Instruction) -> Instruction | None:
+    """The dot that contracts the batches a reduce adds up (the gradient of weights that batches share), or None."""
+    numbers: DotDimensionNumbers = dot["dot_dimension_numbers"]
+    summed = reduce["dimensions"]
+    if len(reduce.operands) != 2 or reduce.array_shape.element_type not in ("f32", "f64"):
+        return None
+    if single_operation(reduce.called[0]) != "add" or not is_splat_of(reduce.operands[1], 0):
+        return None
+    if any(d >= len(numbers.lhs_batch_dimensions) for d in summed):
+        return None
+    lhs, rhs = numbers.lhs_batch_dimensions, numbers.rhs_batch_dimensions
+    kept = [d for d in range(len(lhs)) if d not in summed]
+    new = DotDimensionNumbers(
+        numbers.lhs_contracting_dimensions + tuple(lhs[d] for d in summed),
+        numbers.rhs_contracting_dimensions + tuple(rhs[d] for d in summed),
+        tuple(lhs[d] for d in kept),
+        tuple(rhs[d] for d in kept),
+    )
+    return changed(dot, shape=reduce.shape, dot_dimension_numbers=new)
+
+
+def summed_16_bit_dot(narrow: Instruction) -> Instruction | None:
+    """Merges a dot of 16-bit floats with the f32 sum of its batches into a dot that contracts them; None where it
+    cannot.
+
+    The new dot rounds once, where the sum rounds each batch's result, too.
+    """
+    total, kind = narrow.operands[0], narrow.array_shape.element_type
+    if total.opcode != "reduce" or kind not in ("f16", "bf16") or total.operands[0].opcode != "convert":
+        return None
+    (product,) = total.operands[0].operands
+    if product.opcode != "dot" or product.array_shape.element_type != kind:
+        return None
+    summed = summed_dot(total, product)
+    return None if summed is None else changed(summed, shape=narrow.shape)
+
+
+def _with_operands_exchanged(dot: Instruction) -> Instruction:
+    """The dot with its operand precisions exchanged, as its operands have been."""
+    precision = dot.get("operand_precision")
+    return changed(dot, operand_precision=tuple(reversed(precision))) if precision else dot
