@@ -51,7 +51,7 @@ def test_a_dot_is_compiled_in_few_folders(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(contract_f32, "_address", None)
     with called_modules() as found:
         compile_module(dot("f32"), ["feed", "feed"], {})
-    assert {"engine.lower.dot", "engine.codelets.products.contract_plain", "engine.machine_code.loading"} <= found
+    assert {"engine.lower.dot", "engine.codelets.products.contract_plain", "engine.machine_code.elf"} <= found
     folders = {name.rpartition(".")[0] for name in found}
     assert len(folders) <= MOST_FOLDERS, sorted(folders)
     floors = {height(name) for name in found}

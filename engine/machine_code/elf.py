@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ SECTION, SYMBOL, RELOCATION = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBH
 MACHINE = 183 if ARM else 62  # EM_AARCH64, EM_X86_64
 SYMTAB, RELA, NOBITS, UNWIND = 2, 4, 8, 0x70000001  # types of sections
 WRITE, ALLOC = 1, 2  # flags of sections
-UNDEFINED = 0
+UNDEFINED, LOCAL = 0, 0  # a section's number, a symbol's binding
 ALIGNMENT = 64
 
 _symbols: dict[str, int] = {}
@@ -80,20 +80,18 @@ class _Object:
             for offset, info, addend in RELOCATION.iter_unpack(self.content(table)):
                 yield _Relocation(self.offsets[table.info] + offset, info >> 32, info & 0xFFFFFFFF, addend)
 
-    def symbols(self) -> Iterator[tuple[str, int, int]]:
-        """Name, section and offset of each symbol."""
+    def symbols(self) -> Iterator[tuple[str, bool, int, int]]:
+        """Name, whether other objects see it, section and offset of each symbol."""
         for table in (each for each in self.sections if each.type == SYMTAB):
-            for name, _, _, section, value, _ in SYMBOL.iter_unpack(self.content(table)):
-                yield self.text(self.sections[table.link], name), section, value
+            for name, info, _, section, value, _ in SYMBOL.iter_unpack(self.content(table)):
+                yield self.text(self.sections[table.link], name), info >> 4 != LOCAL, section, value
 
 
-def define(name: str, address: int) -> None:
-    """Lets object code that is linked later refer to an address by name."""
-    _symbols[name] = address
+def link(objects: list[bytes]) -> dict[str, int]:
+    """Links objects in executable memory for the lifetime of the process; returns the addresses of their functions.
 
-
-def link(objects: list[bytes], names: Sequence[str]) -> dict[str, int]:
-    """Links objects in executable memory for the lifetime of the process; returns addresses of the named functions."""
+    They and all objects that are linked later can call these functions by name.
+    """
     files = [_Object(data) for data in objects]
     size = 0
     for file in files:
@@ -115,14 +113,18 @@ def link(objects: list[bytes], names: Sequence[str]) -> dict[str, int]:
         for number, offset in file.offsets.items():
             if file.sections[number].type != NOBITS:
                 memory[offset : offset + file.sections[number].size] = file.content(file.sections[number])
-    found: dict[str, int] = {}
-    for file in files:
-        found |= {name: base + file.offsets[at] + value for name, at, value in file.symbols() if at in file.offsets}
+    found = {
+        name: base + file.offsets[section] + value
+        for file in files
+        for name, is_seen, section, value in file.symbols()
+        if is_seen and section in file.offsets
+    }
+    _symbols.update(found)
     place = relocations.Place(memory, base, free)
     for file in files:
         addresses = [
             _external(name) if section == UNDEFINED else base + file.offsets.get(section, 0) + value
-            for name, section, value in file.symbols()
+            for name, _, section, value in file.symbols()
         ]
         for each in file.relocations():
             place.relocate(each.kind, each.offset, addresses[each.symbol] + each.addend)
@@ -132,7 +134,7 @@ def link(objects: list[bytes], names: Sequence[str]) -> dict[str, int]:
         raise InternalError(f"Expected memory that can be executed. Received: error {ctypes.get_errno()} of mprotect.")
     if ARM:  # whose caches of instructions do not see what was stored
         ctypes.CDLL("libgcc_s.so.1")["__clear_cache"](ctypes.c_void_p(base), ctypes.c_void_p(base + len(memory)))
-    return {name: found[name] for name in names}
+    return found
 
 
 def _external(name: str) -> int:

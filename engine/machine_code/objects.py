@@ -9,7 +9,6 @@ from pathlib import Path
 
 from engine.cache_directory import load, store
 from engine.machine_code import given_objects, installed_objects
-from engine.machine_code.llvm_thread import llvm_thread
 
 Compile = Callable[[], bytes]
 """Compiles, or waits for, an object."""
@@ -38,9 +37,3 @@ def begin_object(path: Path, prepare: Prepare, pool: Executor) -> Compile:
         return given_objects.record(path, code)
 
     return pool.submit(compile_and_keep).result
-
-
-def object_at(path: Path, prepare: Prepare) -> bytes:
-    """The object code stored under `path`, compiled if it is missing."""
-    with llvm_thread() as pool:
-        return begin_object(path, prepare, pool)()

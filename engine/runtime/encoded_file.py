@@ -79,18 +79,14 @@ def _home(value: Any, data: np.ndarray) -> list[Any] | None:
     codelet = generated_codelet(value) if isinstance(value, Generated) else value
     if not isinstance(codelet, Codelet):
         return None
-    return [
-        "codelet",
-        given_objects.name_of(codelet.path),
-        [[each.name, list(each.functions)] for each in codelet.libraries],
-    ]
+    return ["codelet", given_objects.name_of(codelet.path), [each.name for each in codelet.libraries]]
 
 
 def _at_home(reference: list[Any], data: bytes) -> Any:
     kind, *rest = reference
     if kind == "codelet":
         name, libraries = rest
-        return _given_codelet(name, tuple((each, tuple(functions)) for each, functions in libraries))
+        return _given_codelet(name, tuple(libraries))
     offset, shape = rest[0], read_array_shape(rest[1])
     if type(offset) is not int or not 0 <= offset <= len(data) - shape.bytes:
         raise IndexError(offset)
@@ -98,9 +94,9 @@ def _at_home(reference: list[Any], data: bytes) -> Any:
 
 
 @cache
-def _given_codelet(file: str, libraries: tuple[tuple[str, tuple[str, ...]], ...]) -> Codelet:
+def _given_codelet(file: str, libraries: tuple[str, ...]) -> Codelet:
     """Returns one object for each name, so that its code is linked once."""
-    return GivenCodelet(Path(file), tuple(Library(*each, _no_text) for each in libraries))
+    return GivenCodelet(Path(file), tuple(Library(each, _no_text) for each in libraries))
 
 
 def _no_text() -> str:

@@ -106,16 +106,17 @@ def test_numpy_and_the_engine_are_enough(tmp_path: Path) -> None:
 
 def test_objects_link_to_each_other_and_to_the_c_library() -> None:
     given = "define double @given(double %x) {\n %y = fmul double %x, 3.0\n ret double %y\n}"
-    elf.define("given", elf.link([compile_text(given)], ["given"])["given"])
-    code = compile_text(TEXT, Pipeline(level=1, loops=False))
-    call = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64, ctypes.c_double)(elf.link([code], ["sum"])["sum"])
-    assert call(1, 0.5) == 2.0 + np.cos(0.5) + 1.5
+    given_code, code = compile_text(given), compile_text(TEXT, Pipeline(level=1, loops=False))
+    elf.link([given_code])
+    for objects in ([code], [code, given_code]):
+        call = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64, ctypes.c_double)(elf.link(objects)["sum"])
+        assert call(1, 0.5) == 2.0 + np.cos(0.5) + 1.5
 
 
 def test_memory_of_objects_is_not_written_to() -> None:
     text = "@count = global i64 3\ndefine i64 @counted() {\n %n = load i64, i64* @count\n ret i64 %n\n}"
     with pytest.raises(InternalError, match="a section that is written to"):
-        elf.link([compile_text(text)], ["counted"])
+        elf.link([compile_text(text)])
 
 
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,19 +16,22 @@ PROGRAM = """
 import sys
 import numpy as np
 
+from engine.codelets.language import build
 from engine.codelets.language.build import Codelet
 from engine.compile import compile_module
-from engine.machine_code import loading, processor
+from engine.machine_code import elf, processor
 from tests.fuzz import seed_modules
 
 first, last, with_codelets = map(int, sys.argv[1:])
 names = set()
-def link(objects, wanted):
+def link(objects):
+    found = set()
     for code in objects:  # ELF, for machine 183
-        assert code[:4] == b"\\x7fELF" and code[18:20] == bytes([183, 0]), wanted
-    names.update(wanted)
-    return dict.fromkeys(wanted, 64)
-loading.link = link
+        assert code[:4] == b"\\x7fELF" and code[18:20] == bytes([183, 0])
+        found |= {name for name, is_seen, section, _ in elf._Object(code).symbols() if is_seen and section}
+    names.update(found)
+    return dict.fromkeys(found, 64)
+build.link = link
 if not with_codelets:
     Codelet.is_made = property(lambda each: type(each) is Codelet or each._address is not None)
     Codelet.address = 64

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engine.machine_code import loading, processor
+from engine.machine_code import processor
+from engine.machine_code.elf import link
 from engine.machine_code.first_lanes import LANES, PAGE_BYTES, load_first, store_first
 from engine.machine_code.llvm import ir
 from engine.machine_code.optimising import compile_text
@@ -27,7 +28,7 @@ def compiled(name: str, emit: Callable[..., None]) -> Callable[[int, int, int], 
     source, target, count = function.args
     emit(builder, source, target, builder.trunc(count, ir.IntType(32)))
     builder.ret_void()
-    address = loading.link([compile_text(str(module))], [name])[name]
+    address = link([compile_text(str(module))])[name]
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(address)
 
 

@@ -21,8 +21,9 @@ from engine import cache_directory as disk
 from engine import whole_files
 from engine.cache_directory import UNUSED, UNUSED_ELSEWHERE, load, remove_unused, store
 from engine.machine_code import keys
-from engine.machine_code.loading import load_objects
-from engine.machine_code.objects import Compile, object_at
+from engine.machine_code.elf import link
+from engine.machine_code.llvm_thread import llvm_thread
+from engine.machine_code.objects import Compile, begin_object
 from engine.machine_code.optimising import compile_text
 from tests.interrupting import HANGS_SECONDS
 
@@ -37,15 +38,18 @@ import ctypes
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from engine.machine_code.elf import link
 from engine.machine_code.keys import folder
-from engine.machine_code.loading import load_objects
-from engine.machine_code.objects import object_at
+from engine.machine_code.llvm_thread import llvm_thread
+from engine.machine_code.objects import begin_object
 from engine.machine_code.optimising import compile_text
 texts = []
 def text():
     texts.append(1)
     return partial(compile_text, {text!r})
-address = load_objects([("answer", object_at(folder("objects", Path({place!r})) / "answer.o", text))])["answer"]
+with llvm_thread() as pool:
+    code = begin_object(folder("objects", Path({place!r})) / "answer.o", text, pool)()
+address = link([code])["answer"]
 print(len(texts), ctypes.CFUNCTYPE(ctypes.c_int64)(address)())
 """
 
@@ -66,15 +70,14 @@ def made() -> tuple[int, bytes]:
         asked.append(1)
         return partial(compile_text, TEXT)
 
-    code = object_at(keys.folder("objects", PLACE) / "answer.o", text)
-    assert load_objects([("answer", code)])["answer"]
+    with llvm_thread() as pool:
+        code = begin_object(keys.folder("objects", PLACE) / "answer.o", text, pool)()
+    assert link([code])["answer"]
     return len(asked), code
 
 
 def files(folder: Path) -> list[Path]:
-    """The files of objects, except for conversions of halves, which only processors without F16C need."""
-    found = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(disk.STAMP))
-    return [path for path in found if not path.name.startswith("half_conversions")]
+    return [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(disk.STAMP)]
 
 
 def test_second_request_finds_the_file(tmp_path: Path) -> None:

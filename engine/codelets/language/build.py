@@ -8,14 +8,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.codelets.language.intrinsic import Inner
-from engine.machine_code import given_objects, keys, sources
+from engine.machine_code import given_objects, half_conversions, keys, sources
 from engine.machine_code.abi import CODELET_TYPE
+from engine.machine_code.elf import link
 from engine.machine_code.llvm_thread import llvm_thread
 from engine.machine_code.objects import Prepare, begin_object
+from engine.machine_code.processor import converts_half
 
 FOLDER = Path(__file__).parent.parent
 
@@ -58,15 +61,17 @@ _lock = threading.RLock()
 _listeners: list[Callable[[str], None]] = []
 Progress = Callable[[str, int, int], None]
 """Called as `progress(what, done, total)` before each object is loaded or compiled."""
-_provided: set[str] = set()  # names of libraries that this process has loaded
+_linked: set[str] = set()  # names of the libraries of this process
 
 
 class Library(NamedTuple):
     """Functions that several codelets call, compiled once: `text` returns their LLVM IR, written out."""
 
     name: str
-    functions: tuple[str, ...]
     text: Callable[[], str]
+
+
+HALF_CONVERSIONS = Library("half_conversions", lambda: half_conversions.TEXT)
 
 
 class Codelet:
@@ -189,12 +194,11 @@ def make(codelets: Iterable[Codelet], progress: Progress | None = None) -> None:
         missing = list(dict.fromkeys(each for each in codelets if not each.is_made))
         if not missing:
             return
-        paths = [each.path for each in missing]
-        libraries = [each for each in _libraries(missing) if each.name not in _provided]
-        codes = _compiled_objects(_wanted(missing, libraries), progress)
-        for library in libraries:
-            _provide(library, codes[path_of_library(library.name)])
-        _load(missing, [path.stem for path in paths], [codes[path] for path in paths])
+        libraries = [each for each in _libraries(missing) if each.name not in _linked]
+        addresses = link(list(_compiled_objects(_wanted(missing, libraries), progress).values()))
+        _linked.update(each.name for each in libraries)
+        for each in missing:
+            each._address = addresses[each.path.stem]
 
 
 def objects_of(codelets: Iterable[Codelet]) -> dict[str, bytes]:
@@ -215,7 +219,8 @@ def _compiled_objects(wanted: dict[Path, Prepare], progress: Progress | None = N
 
 
 def _libraries(codelets: list[Codelet]) -> list[Library]:
-    return list({library.name: library for each in codelets for library in each.libraries}.values())
+    always = [] if converts_half() else [HALF_CONVERSIONS]
+    return list({each.name: each for each in chain(always, *(codelet.libraries for codelet in codelets))}.values())
 
 
 def _wanted(codelets: list[Codelet], libraries: list[Library]) -> dict[Path, Prepare]:
@@ -230,18 +235,3 @@ def _compiled(library: Library) -> Callable[[], bytes]:
     from engine.machine_code.optimising import WRITTEN_OUT, compile_text
 
     return lambda: compile_text(library.text(), WRITTEN_OUT)
-
-
-def _provide(library: Library, code: bytes) -> None:
-    from engine.machine_code.loading import provide
-
-    provide(code, library.functions)
-    _provided.add(library.name)
-
-
-def _load(codelets: list[Codelet], symbols: list[str], codes: list[bytes]) -> None:
-    from engine.machine_code.loading import load_objects
-
-    addresses = load_objects(list(zip(symbols, codes, strict=True)))
-    for each, symbol in zip(codelets, symbols, strict=True):
-        each._address = addresses[symbol]

@@ -174,7 +174,7 @@ def library(store: str, pairs: bool = False, right: str = "f32") -> Library:
             define(module, kernel)
         return str(module)
 
-    return Library(f"micro_kernels_{store}" + kernels[0].suffix, tuple(each.name for each in kernels), text)
+    return Library(f"micro_kernels_{store}" + kernels[0].suffix, text)
 
 
 def define(module: ir.Module, kernel: MicroKernel) -> None:
