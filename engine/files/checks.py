@@ -12,7 +12,7 @@ from typing import get_args
 from engine.errors import InternalError, ResourceLimit
 from engine.files.trust import check_vertex
 from engine.ir import Instruction, Module, Shape, TupleShape
-from engine.ir.device_operations import FIRST_OF_EQUAL, INFEED, QUEUES, VERTEX, queue_of, target_of
+from engine.ir.device_operations import FIRST_OF_EQUAL, INFEED, QUEUES, TOKEN, VERTEX, queue_of, target_of
 from engine.ir.factorizations import FACTORIZATIONS, factorization_shapes
 from engine.ir.interpolation import INTERPOLATION, interpolation_shape
 from engine.ir.opcodes import CONTROL_FLOW, opcodes_that, registering
@@ -27,7 +27,6 @@ CHECKS: dict[str, Check] = {VERTEX: check_vertex}
 check_call = registering(CHECKS)
 """A decorator of the check of some targets of custom calls; it may raise InternalError."""
 IN_FILES = opcodes_that(lambda row: row.execution != "none" and not row.internal)
-TOKEN = Shape("s32")
 MOST_APPLIED = 256
 """Most instructions of a computation that a sort, a reduction or the like applies to elements."""
 

@@ -49,8 +49,10 @@ OUTLINED = "ipu.outlined"
 Programs are imported with a `call` in its place.
 """
 
+TOKEN = Shape("s32")
+"""The shape of tokens, which order custom calls: the last operand, and the last result."""
 QUEUES = frozenset({INFEED, OUTFEED})
-"""Targets ordered by a token, an s32 scalar: the last operand and the last result. They are not replaced."""
+"""Targets ordered by a token. They are not replaced."""
 COLLECTIVES = frozenset(
     {
         CROSS_REPLICA_SUM,

@@ -59,6 +59,13 @@ def value_checks(module: Module) -> Iterator[Instruction]:
     return (i for computation in module.computations() for i in computation.instructions if is_value_check(i))
 
 
+def without_checks(module: Module) -> Module:
+    """The module without the checks of TensorFlow's functions, which nothing depends on; it is changed."""
+    for computation in module.computations():
+        computation.instructions[:] = [each for each in computation.instructions if not is_value_check(each)]
+    return module
+
+
 def invalid_value(
     check: ValueCheck, shape: Shape, op_name: str, element: int, value: object, step: int, steps: int
 ) -> InvalidValue:

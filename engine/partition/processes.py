@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from engine.host_functions import HostFunction
 from engine.ir import Instruction, Shape, TupleShape
 from engine.ir.builder import Builder
-from engine.ir.device_operations import HOST_FUNCTION
+from engine.ir.device_operations import HOST_FUNCTION, TOKEN
 from engine.ir.module import topological
 from engine.partition.marks import is_total
 from engine.partition.process_sums import SUM
@@ -103,7 +103,7 @@ def _call(
     """The results of a call, which `in_one_order` puts after the previous one, or, if both sum, may join with it."""
     token = b.constant(0, "s32")
     call = b.instruction(
-        *("custom-call", TupleShape((*shapes, Shape("s32"))), [*operands, token]),
+        *("custom-call", TupleShape((*shapes, TOKEN)), [*operands, token]),
         custom_call_target=HOST_FUNCTION,
         backend_config=json.dumps({"function": function.key, "name": function.name}),
         custom_call_has_side_effect=False,

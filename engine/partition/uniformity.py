@@ -17,6 +17,7 @@ from engine.ir.device_operations import (
     OUTFEED,
     REDUCE_SCATTER,
     REPLICA_INDEX,
+    TOKEN,
     config_of,
     target_of,
 )
@@ -190,8 +191,7 @@ def is_ordered(instruction: Instruction) -> bool:
     if instruction.opcode != "custom-call" or not instruction.get("custom_call_has_side_effect", False):
         return False
     shapes = leaf_shapes(instruction.shape)
-    token = Shape("s32")
-    return bool(instruction.operands and shapes) and instruction.operands[-1].shape == shapes[-1] == token
+    return bool(instruction.operands and shapes) and instruction.operands[-1].shape == shapes[-1] == TOKEN
 
 
 def passed_on(body: Computation) -> set[int]:

@@ -9,7 +9,7 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleShape
-from engine.ir.check_tokens import TOKEN
+from engine.ir.device_operations import TOKEN
 from engine.ir.shape import NUMPY_TYPES
 from engine.ir.value_checks import is_value_check
 from engine.passes.dynamic_dimension_rules import resolve_dynamic_dimensions

@@ -15,9 +15,9 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 from engine.compile_progress import slow_notice
 from engine.errors import UnsupportedOperation
 from engine.ir import Module
-from engine.ir.check_tokens import with_check_tokens, without_checks
 from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT, target_of
 from engine.ir.op_names import WHOLE, ambiguous_scopes, outermost_scope
+from engine.ir.value_checks import value_checks, without_checks
 from engine.partition.storage import Storage
 from ipu._internal.compiler.batch_norm import with_groups
 from ipu._internal.compiler.device_variables import DeviceVariable, HostVariable
@@ -160,7 +160,7 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
     imported = module_of(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments], values_are_checked())
     if has_pipeline_marks(imported):
         imported = without_checks(imported)
-    imported, tokens = with_check_tokens(imported)
+    imported, tokens = _with_check_tokens(imported)
     roles += ["variable"] * len(tokens)
     resources |= {number: CheckToken() for number in tokens}
     op_names = {each.op_name for computation in imported.computations() for each in computation.instructions}
@@ -177,6 +177,15 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
         ipus=ipus,
         source_lines=source_lines(concrete.graph, op_names),
     )
+
+
+def _with_check_tokens(module: Module) -> tuple[Module, list[int]]:
+    if not any(value_checks(module)):
+        return module, []
+    # As in `_with_checkpoints`.
+    from engine.partition.check_tokens import with_check_tokens
+
+    return with_check_tokens(module)
 
 
 def _with_checkpoints(module: Module) -> Module:
