@@ -24,25 +24,16 @@ def load_first(builder: ir.IRBuilder, address: ir.Value, count: ir.Value, elemen
 
     All lanes are read, or where these would reach into another page, as many bytes up to the last lane.
     """
-    bits = 8 if element == I8 else 16
-    size, kind = bits // 8 * LANES, ir.VectorType(ir.IntType(bits), LANES)
+    size = _bytes(element)
+    kind = ir.VectorType(ir.IntType(8 * size), LANES)
     some = builder.icmp_signed(">", count, I32(0))
     nothing = builder.module.globals.get(NOTHING) or _zeros(builder.module)
     address = builder.select(some, address, builder.ptrtoint(nothing, I64))
-    beyond = builder.icmp_unsigned(">", builder.and_(address, I64(PAGE_BYTES - 1)), I64(PAGE_BYTES - size))
-    missing = builder.mul(builder.sub(I32(LANES), count), I32(bits // 8))
+    beyond = builder.icmp_unsigned(">", builder.and_(address, I64(PAGE_BYTES - 1)), I64(PAGE_BYTES - LANES * size))
+    missing = builder.mul(builder.sub(I32(LANES), count), I32(size))
     back = builder.select(builder.and_(beyond, some), missing, I32(0))
     pointer = builder.inttoptr(builder.sub(address, builder.zext(back, I64)), ir.PointerType(I8))
-    if bits == 8:
-        word = builder.load(pointer, align=1, typ=I64)
-        value = builder.bitcast(builder.lshr(word, builder.zext(builder.shl(back, I32(3)), I64)), kind)
-    else:
-        first = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), builder.trunc(back, I8), I32(0))
-        moved = builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(I32, size), [0] * size))
-        order = builder.add(ir.Constant(VECTOR, list(range(size))), moved)
-        value = builder.bitcast(
-            _call(builder, SHUFFLE, VECTOR, builder.load(pointer, align=1, typ=VECTOR), order), kind
-        )
+    value = _from_byte(builder, builder.load(pointer, align=1, typ=kind), back)
     counts = builder.insert_element(ir.Constant(WORDS, ir.Undefined), count, I32(0))
     counts = builder.shuffle_vector(counts, counts, ir.Constant(WORDS, [0] * LANES))
     kept = builder.sext(builder.icmp_signed("<", NUMBERS, counts), kind)
@@ -53,6 +44,10 @@ def _zeros(module: ir.Module) -> ir.GlobalVariable:
     made = ir.GlobalVariable(module, VECTOR, NOTHING)
     made.linkage, made.global_constant, made.initializer = "internal", True, ir.Constant(VECTOR, None)
     return made
+
+
+def _bytes(element: ir.Type) -> int:
+    return element.width // 8 if isinstance(element, ir.IntType) else 2 if isinstance(element, ir.HalfType) else 4
 
 
 def _call(builder: ir.IRBuilder, name: str, kind: ir.Type, *arguments: ir.Value) -> ir.Value:
@@ -78,22 +73,27 @@ def store_first(builder: ir.IRBuilder, value: ir.Value, address: ir.Value, count
 
 def _store_ends(builder: ir.IRBuilder, value: ir.Value, address: ir.Value, count: ir.Value, width: int) -> None:
     begin = builder.sub(count, I32(width))
-    first = builder.insert_element(ir.Constant(WORDS, ir.Undefined), begin, I32(0))
-    order = builder.add(NUMBERS, builder.shuffle_vector(first, first, ir.Constant(WORDS, [0] * LANES)))
-    last, bits = _permuted(builder, value, order)
-    offset = builder.mul(builder.sext(begin, I64), I64(bits // 8))
+    size = _bytes(value.type.element)
+    offset = builder.mul(begin, I32(size))
+    if size == 4:
+        first = builder.insert_element(ir.Constant(WORDS, ir.Undefined), begin, I32(0))
+        order = builder.add(NUMBERS, builder.shuffle_vector(first, first, ir.Constant(WORDS, [0] * LANES)))
+        last = builder.bitcast(_call(builder, PERMUTE, WORDS, builder.bitcast(value, WORDS), order), value.type)
+    else:
+        last = _from_byte(builder, value, offset)
     _store_part(builder, value, address, width)
-    _store_part(builder, last, builder.add(address, offset), width)
+    _store_part(builder, last, builder.add(address, builder.sext(offset, I64)), width)
 
 
-def _permuted(builder: ir.IRBuilder, value: ir.Value, order: ir.Value) -> tuple[ir.Value, int]:
-    """The elements in another order, and the bits of one."""
-    element = value.type.element
-    bits = element.width if isinstance(element, ir.IntType) else 16 if isinstance(element, ir.HalfType) else 32
-    integers = builder.bitcast(value, ir.VectorType(ir.IntType(bits), LANES))
-    words = integers if bits == 32 else builder.zext(integers, WORDS)
-    words = _call(builder, PERMUTE, WORDS, words, order)
-    return builder.bitcast(words if bits == 32 else builder.trunc(words, integers.type), value.type), bits
+def _from_byte(builder: ir.IRBuilder, value: ir.Value, first: ir.Value) -> ir.Value:
+    """The elements from an int32 number of a byte on, of one or two bytes each, and any others after them."""
+    if value.type.element == I8:
+        word = builder.lshr(builder.bitcast(value, I64), builder.zext(builder.shl(first, I32(3)), I64))
+        return builder.bitcast(word, value.type)
+    number = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), builder.trunc(first, I8), I32(0))
+    numbers = builder.shuffle_vector(number, number, ir.Constant(ir.VectorType(I32, 16), [0] * 16))
+    order = builder.add(ir.Constant(VECTOR, list(range(16))), numbers)
+    return builder.bitcast(_call(builder, SHUFFLE, VECTOR, builder.bitcast(value, VECTOR), order), value.type)
 
 
 def _store_part(builder: ir.IRBuilder, value: ir.Value, address: ir.Value, width: int) -> None:
