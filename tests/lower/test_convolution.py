@@ -8,13 +8,14 @@ import pytest
 from engine.compile import build_program
 from engine.host.convolutions import direct, pixel_groups
 from engine.host.convolutions.select import select_convolutions
+from engine.host.convolutions.windows import DepthwiseWindows
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.structured_shape_rules import window_count
 from engine.program.program import ComputeSet
 from engine.program.work.contraction import Contraction
 from engine.program.work.convolution import Convolution
-from tests.engine.running import check, fast
+from tests.engine.running import arguments_for, check, fast
 from tests.lower.processors import lowered_for
 
 
@@ -119,7 +120,7 @@ def test_gradients_of_a_strided_layer(size: int, stride: int) -> None:
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("features, outputs", [(4, 4), (1, 3), (2, 8), (5, 1), (3, 6)])
 @pytest.mark.parametrize("groups", [(8, 1), (1, 8), (15, 1), (1, 6)])
-def test_groups_with_few_features_are_merged(groups: tuple[int, int], features: int, outputs: int, kind: str) -> None:
+def test_groups_with_few_features(groups: tuple[int, int], features: int, outputs: int, kind: str) -> None:
     """Groups are groups of input features, or of the batch as in gradients by kernels."""
     rows, columns = WindowDimension(3, 1, 1, 1), WindowDimension(3, 2, 0, 1)
     orders = [NHWC, HWIO, NHWC]
@@ -143,22 +144,33 @@ def test_first_layer_of_bf16_has_pairs_of_pixels(pairs: bool, monkeypatch: pytes
     assert (work.run_a % 2 == 0) == pairs
 
 
-def test_merged_groups_count_the_products_of_single_ones() -> None:
-    """The program keeps the sizes of single groups, and on the host the groups are a contraction."""
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_groups_of_16_bit_floats_are_computed_in_float32(kind: str) -> None:
+    """The program keeps the sizes and types of groups; on the host, windows of float32 have full lanes."""
     builder = Builder()
-    x, kernel = builder.parameter("bf16", [4, 16, 16, 32]), builder.parameter("bf16", [3, 3, 4, 32])
+    x, kernel = builder.parameter(kind, [4, 16, 16, 32]), builder.parameter(kind, [3, 3, 4, 32])
     numbers = numbers_for(2, [NHWC, HWIO, NHWC])
     builder.convolution(x, kernel, (SAME, SAME), numbers, 8)
-    with lowered_for("x86-64-v4"):  # four groups of four outputs fill 16 lanes
+    with lowered_for("x86-64-v4"):
         (asked,) = build_program(builder.module(), ["feed"] * 2, {}).compute_sets
         sets = ways(builder.module())
     assert isinstance(asked.work, Convolution)
     (size,) = asked.work.parts
     assert (size.groups, size.inputs, size.outputs) == (8, 4, 4)
     (product,) = (each for each in sets if each.work_estimate.multiply_adds)
+    assert isinstance(product.work, DepthwiseWindows)
     for each in (asked, product):
         assert each.work_estimate.multiply_adds == 4 * 16 * 16 * 32 * 4 * 9
-    assert any("merged" in each.name for each in sets)
+
+
+def test_an_infinity_stays_in_its_group() -> None:
+    builder = Builder()
+    x, kernel = builder.parameter("f32", [4, 8, 8, 60]), builder.parameter("f32", [3, 3, 3, 60])
+    builder.convolution(x, kernel, (SAME, SAME), numbers_for(2, [NHWC, HWIO, NHWC]), 20)
+    module = builder.module()
+    images, taps = arguments_for(module)
+    images[0, 3, 3, 4] = np.inf
+    check(module, [images, taps], 1e-4)
 
 
 @pytest.mark.sample(5)

@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 
 from engine.host.convolutions.draft import ConvolutionDraft
-from engine.host.convolutions.merged_groups import has_windows
+from engine.host.convolutions.grouped import has_windows
 from engine.host.convolutions.pixel_groups import (
     TYPES,
     PositionGroup,

@@ -24,7 +24,7 @@ class ConvolutionDraft:
     feature_groups: int = 1
     batch_groups: int = 1
     may_transform: bool = True
-    """Whether sums may be made of transformed tiles: not of merged groups, nor where exceptions are detected."""
+    """Whether sums may be made in other ways than as they are: not where exceptions are detected."""
 
     @property
     def shape(self) -> Shape:
@@ -35,6 +35,14 @@ class ConvolutionDraft:
     def groups(self) -> int:
         """The number of groups of the features, or else of the batch."""
         return max(self.feature_groups, self.batch_groups)
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether groups have one feature of the input and of the output, for gradients by the kernel, too."""
+        numbers, kernel = self.numbers, self.right.shape.dimensions
+        of_inputs = kernel[numbers.kernel_input_feature_dimension]
+        inputs = self.shape.dimensions[numbers.output_batch_dimension] if self.batch_groups > 1 else of_inputs
+        return inputs == 1 and kernel[numbers.kernel_output_feature_dimension] == self.groups
 
     @property
     def sources(self) -> list[int]:

@@ -19,7 +19,7 @@ from engine.host.convolutions import windows, winograd, winograd_wide
 from engine.host.convolutions.direct import ConvolutionArrays, channels_last, emit_contractions, put, stored
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.few_features import emit_few_features, few_cycles
-from engine.host.convolutions.merged_groups import emit_merged, merged_count
+from engine.host.convolutions.grouped import emit_widened, is_widened
 from engine.host.convolutions.overlapping import emit_overlapping, overlap_cycles
 from engine.host.convolutions.part import part_of
 from engine.host.convolutions.pixel_groups import (
@@ -174,11 +174,9 @@ def emit_convolution(builder: ProgramBuilder, draft: ConvolutionDraft) -> None:
 
 
 def choose(draft: ConvolutionDraft) -> Choice:
-    """Chooses an algorithm among all, including those that change a convolution's groups or operands."""
-    count = merged_count(draft)
-    if count > 1:
-        emit = emit_convolution if draft.batch_groups > 1 else _emit_in_order
-        return Choice("merged groups", partial(emit_merged, count=count, emit=emit), {})
+    """Chooses an algorithm among all, including those that change its operands."""
+    if draft.may_transform and is_widened(draft):
+        return Choice("float32", partial(emit_widened, emit=emit_convolution), {})
     exchanged = exchanged_cycles(draft)
     if exchanged is None:
         return choose_in_order(draft)
@@ -257,10 +255,6 @@ def _is_split(arrays: ConvolutionArrays, phases: tuple[Phase, ...]) -> bool:
     builder = ProgramBuilder(rows=arrays.builder.rows)
     emit_contraction(builder, arrays.contraction(phases))
     return any(is_split(None, each.work) for each in builder.compute_sets)
-
-
-def _emit_in_order(builder: ProgramBuilder, draft: ConvolutionDraft) -> None:
-    choose_in_order(draft).emit(builder, draft)
 
 
 def _emit_overlapping(builder: ProgramBuilder, draft: ConvolutionDraft) -> None:

@@ -17,7 +17,7 @@ from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
 from engine.host.convolutions.direct import ConvolutionArrays
-from engine.host.convolutions.merged_groups import has_windows
+from engine.host.convolutions.grouped import has_windows
 from engine.host.convolutions.part import ConvolutionPart, Pair, part_of
 from engine.host.convolutions.winograd_work import Images
 from engine.program.buffer import Address

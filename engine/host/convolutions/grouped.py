@@ -1,0 +1,70 @@
+"""Grouped convolutions with few output features in a group: windows of images of float32 fill the lanes.
+
+Convolutions of 16-bit floats have copies of their operands in float32, and a result that is rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+
+from engine.codelets.convolutions.window_filling import STEPS, FeatureGroup
+from engine.codelets.language.vector import HALF_TYPES
+from engine.host.convolutions.draft import ConvolutionDraft
+from engine.host.convolutions.pixel_groups import LEAST_MULTIPLY_ADDS
+from engine.machine_code.processor import lanes
+from engine.program.building.builder import ProgramBuilder
+from engine.program.building.copies import copy
+from engine.program.building.views import View, stored_in
+
+LEAST_TAPS = 2.0
+"""Estimated fewest reads of each position of an image for which copies of windows are worth it."""
+
+
+def has_windows(draft: ConvolutionDraft) -> bool:
+    """Whether the host copies windows of images for the groups, whose lanes are then full."""
+    window, numbers, groups = draft.window, draft.numbers, draft.groups
+    if groups == 1 or draft.shape.element_type != "f32" or len(window) != 2:
+        return False
+    feature, taps = numbers.input_feature_dimension, [w.size for w in window]
+    inputs = draft.right.shape.dimensions[numbers.kernel_input_feature_dimension]
+    positions = draft.outputs
+    steps = [max(w.stride // w.base_dilation, 1) for w in window]
+    if draft.batch_groups > 1:  # by the kernel, whose positions are the window
+        inputs, feature = draft.shape.dimensions[numbers.output_batch_dimension], numbers.input_batch_dimension
+        taps, positions, steps = positions, taps, [w.window_dilation for w in window]
+    outputs = draft.right.shape.dimensions[numbers.kernel_output_feature_dimension] // groups
+    if not FeatureGroup(inputs, outputs).fills_few_lanes or draft.left.strides[feature] != 4:
+        return False
+    read = prod(taps) / draft.dilation / prod(steps)
+    return steps[1] in STEPS and min(positions) > 1 and read >= LEAST_TAPS
+
+
+def is_widened(draft: ConvolutionDraft) -> bool:
+    """Whether a convolution of 16-bit floats is one of float32, which is rounded: its groups leave most lanes idle."""
+    outputs = draft.right.shape.dimensions[draft.numbers.kernel_output_feature_dimension]
+    few = draft.groups > 1 and 2 * (outputs // draft.groups) <= lanes() and not draft.is_depthwise
+    return few and draft.shape.element_type in HALF_TYPES and draft.multiply_adds >= LEAST_MULTIPLY_ADDS
+
+
+def emit_widened(
+    builder: ProgramBuilder, draft: ConvolutionDraft, emit: Callable[[ProgramBuilder, ConvolutionDraft], None]
+) -> None:
+    """Emits the convolution of float32 copies by `emit`, then the result's rounding."""
+    left, right, result = (
+        _widened(builder, f"{draft.name}.{name}", view)
+        for name, view in (("images", draft.left), ("kernel", draft.right), ("wide", draft.result))
+    )
+    for source, target in ((draft.left, left), (draft.right, right)):
+        copy(builder, target.buffer.name, source, target, draft.op_name)
+    emit(builder, replace(draft, name=result.buffer.name, left=left, right=right, result=result))
+    copy(builder, f"{draft.name}.rounded", result, draft.result, draft.op_name)
+
+
+def _widened(builder: ProgramBuilder, name: str, view: View) -> View:
+    """A new array of float32 with the view's order of dimensions in memory."""
+    shape = view.shape.with_type("f32")
+    order = sorted(range(shape.rank), key=lambda d: -abs(view.strides[d]))
+    ordered = shape.with_dimensions(tuple(shape.dimensions[d] for d in order))
+    return stored_in(builder.new_buffer(name, ordered), shape, order)
