@@ -216,7 +216,7 @@ def test_operands_of_gradients_of_strided_and_single_windows_are_exchanged(
 def test_what_is_not_finite_reaches_all_taps_of_its_features_if_operands_are_exchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("engine.host.convolutions.select.WORTH", 1.0)  # less than few lanes repay
+    monkeypatch.setattr("engine.host.convolutions.exchanged.COPY", 1.0)  # less than few lanes repay
     valid = WindowDimension(32)
     builder = Builder()
     x, y = (builder.parameter("f32", [8, size, size, features]) for size, features in ((34, 16), (32, 1)))

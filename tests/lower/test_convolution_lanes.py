@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-
 import numpy as np
 import pytest
 
@@ -46,7 +44,7 @@ def test_any_group_of_positions(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
     backward = positions == outputs and bool(rng.random() < 0.7)
     group = PositionGroup(rank - 1, positions, backward)
     monkeypatch.setattr(select, "choose_group", lambda _: group)
-    monkeypatch.setattr(select, "overlap_cycles", lambda _: None)
+    monkeypatch.setattr(select, "contraction_cycles", lambda *_: -1.0)
     batch, features, results = (int(n) for n in rng.integers(1, [4, 6, 21]))
     convolve(batch, features, results, sizes, tuple(window), random_orders(rng, rank), kind=kind_of(seed, 40))
 
@@ -60,10 +58,9 @@ def test_any_overlap(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def cycles(draft: ConvolutionDraft) -> float | None:
         found = overlap_cycles(draft)
         met.append(found is not None)
-        return found
+        return None if found is None else -1.0
 
     monkeypatch.setattr(select, "overlap_cycles", cycles)
-    monkeypatch.setattr(select, "OVERLAP_WORTH", inf)
     monkeypatch.setattr(overlapping, "FEW_IMAGES", 0)
     rng = np.random.default_rng(seed)
     rank = int(rng.integers(1, 3))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 import pytest
 
@@ -134,6 +136,7 @@ def test_results_are_those_of_the_definition(
     shape: tuple[int, ...], gradient: bool, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
+    monkeypatch.setattr(winograd, "WORTH", inf)
     module = convolution(*shape, gradient)
     assert is_transformed(made(module))
     check(module, tolerance=1e-4)
@@ -149,6 +152,7 @@ def test_half_is_rounded_once(
 ) -> None:
     """Images and kernels are widened and results rounded, even if a split k has partial sums in float32."""
     monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
+    monkeypatch.setattr(winograd, "WORTH", inf)
     module = convolution(*shape, gradient, kind=kind)
     assert is_transformed(made(module))
     check(module, tolerance=tolerance)
@@ -158,6 +162,7 @@ def test_half_is_rounded_once(
 def test_large_tiles_of_half_add_little_to_its_rounding(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is less than a hundredth larger than that of a float64 result that is rounded."""
     monkeypatch.setattr(winograd, "_tile", lambda *_: WIDE_OUTPUTS)
+    monkeypatch.setattr(winograd, "WORTH", inf)
     shape, dtype = (4, 16, 16, 64, 16), Shape(kind).dtype
     x, kernel = (each.astype(dtype) for each in operands(shape))
     expected = exact(x, kernel)
@@ -196,6 +201,7 @@ def test_error_beside_direct_convolutions(
 ) -> None:
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
+    monkeypatch.setattr(winograd, "WORTH", inf)
     x, kernel = operands(shape)
     expected = exact(x, kernel)
     transformed = result(shape, x, kernel) - expected
@@ -221,6 +227,7 @@ def test_infinite_inputs_make_their_tile_non_finite(
     value: float, row: int, column: int, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
+    monkeypatch.setattr(winograd, "WORTH", inf)
     shape = (3, 8, 9, 16, 16)
     x, kernel = operands(shape)
     usual = result(shape, x, kernel)
@@ -259,6 +266,7 @@ def test_kernels_that_a_loop_does_not_change_are_transformed_once(
 @pytest.mark.parametrize(("tile", "exponent"), [(OUTPUTS, 115), (WIDE_OUTPUTS, 107)])
 def test_large_inputs_stay_finite(tile: int, exponent: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
+    monkeypatch.setattr(winograd, "WORTH", inf)
     shape = (1, 4, 4, 16, 16)
     x, kernel = operands(shape)
     x *= np.float32(2.0**exponent)

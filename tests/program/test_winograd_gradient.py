@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 import pytest
 
@@ -90,6 +92,7 @@ def test_results_are_those_of_the_definition(
     shape: tuple[int, ...], padding: int, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
+    monkeypatch.setattr(winograd, "WORTH", inf)
     monkeypatch.setattr(winograd, "PART_TILES", 4)
     module = gradient(*shape, padding)
     assert is_transformed(made(module))
@@ -103,6 +106,7 @@ def test_half_is_rounded_once(
     shape: tuple[int, ...], kind: str, tolerance: float, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
+    monkeypatch.setattr(winograd, "WORTH", inf)
     monkeypatch.setattr(winograd, "PART_TILES", 4)
     module = gradient(*shape, kind=kind)
     assert is_transformed(made(module))
@@ -113,6 +117,7 @@ def test_half_is_rounded_once(
 def test_error_beside_direct_gradients(tile: int, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
+    monkeypatch.setattr(winograd, "WORTH", inf)
     shape = (4, 16, 16, 32, 32)
     arguments = operands(shape)
     expected = exact(*arguments)
@@ -127,6 +132,7 @@ def test_error_beside_direct_gradients(tile: int, times: int, monkeypatch: pytes
 @pytest.mark.parametrize("number", [0, 1])
 def test_infinite_operands_are_not_lost(number: int, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
+    monkeypatch.setattr(winograd, "WORTH", inf)
     shape = (2, 5, 7, 16, 48)
     arguments = operands(shape)
     arguments[number][1, 4, 6, 3] = np.inf

@@ -73,18 +73,20 @@ class ConvolutionArrays:
 
 
 def emit_contractions(
-    builder: ProgramBuilder, draft: ConvolutionDraft, group: PositionGroup | None, transform: Transform | None = None
+    builder: ProgramBuilder,
+    draft: ConvolutionDraft,
+    group: PositionGroup | None = None,
+    transform: Transform | None = None,
 ) -> None:
     """Emits a contraction for each combination of phases; positions that no tap reaches become zero.
 
-    With a `group`, the features of neighbouring positions fill the lanes together, unless `transform` computes parts.
+    With a `group`, the features of neighbouring positions fill the lanes together; `transform` may compute parts.
     """
     shape, phases, plain = draft.shape, draft.phases, list(product(*draft.phases))
     arrays, windowed = ConvolutionArrays(builder, draft), has_windows(draft)
     names = [f"{draft.name}.{number}" if len(plain) > 1 else draft.name for number in range(len(plain))]
     parts = list(zip(names, plain, strict=True))
     made = [transform(arrays, *part) if transform and has_sums(part[1]) else None for part in parts]
-    group = None if any(made) else group
     if group is not None:
         arrays.kernel = grouped_kernel(builder, draft, phases[group.axis][0], group)
         phases[group.axis] = [grouped_phase(phases[group.axis][0], group)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import prod
 
 from engine.codelets.convolutions.overlap_add import OverlapAdd, whole_vectors
+from engine.host.convolutions.direct import channels_last, put, stored
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.pixel_groups import TYPES, panel_cycles
 from engine.ir.affine import row_major_strides
@@ -58,8 +59,9 @@ def _sizes(draft: ConvolutionDraft) -> tuple[int, int, int, int]:
     return images, prod(draft.sources), taps * features, features
 
 
-def emit_overlapping(builder: ProgramBuilder, draft: ConvolutionDraft, target: View) -> None:
-    """Emits the compute set; the target's features are contiguous."""
+def emit_overlapping(builder: ProgramBuilder, draft: ConvolutionDraft) -> None:
+    """Emits the compute set, and a copy of its result if features are not contiguous there."""
+    target = stored(builder, draft, channels_last(draft.shape, draft.numbers), False)
     images, _, _, features = _sizes(draft)
     left, right, numbers = draft.left, draft.right, draft.numbers
     kernel = _kernel(builder, draft)
@@ -100,6 +102,7 @@ def emit_overlapping(builder: ProgramBuilder, draft: ConvolutionDraft, target: V
         draft.op_name,
     )
     builder.emit(compute_set)
+    put(builder, draft, target)
 
 
 def _kernel(builder: ProgramBuilder, draft: ConvolutionDraft) -> View:

@@ -30,6 +30,8 @@ MOST_POSITIONS = 16
 """Most neighbouring positions of a group: as many as AVX-512 has lanes."""
 SINGLE_VECTOR = 1.15
 """The factor by which kernels of one vector take longer if k is long, as they wait for memory (timed on a Xeon)."""
+LONG_SINGLE_VECTOR = 2.0
+"""Factor for kernels of one vector in products: both operands come from the second-level cache (timed on an EPYC)."""
 COPY_CYCLES = 0.4
 """Cycles for each element of the kernel that is repacked (timed on a Xeon)."""
 
@@ -63,6 +65,8 @@ def contraction_cycles(draft: ConvolutionDraft, positions: int = 1) -> float:
     cycles = panel_cycles(rows // positions, features * positions) * k
     if window and features * positions <= lanes() and window[-1].size > draft.outputs[-1]:
         cycles *= SINGLE_VECTOR
+    if max(draft.outputs, default=1) == 1 and features <= lanes():
+        cycles *= LONG_SINGLE_VECTOR
     if positions > 1:
         cycles = cycles * (window[-1].size + positions - 1) / window[-1].size + COPY_CYCLES * kernel.elements
     return cycles
