@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.codelets.convolutions.window_filling import LANES
 from engine.compile import build_program
 from engine.host.convolutions import direct, pixel_groups
 from engine.host.convolutions.select import select_convolutions
@@ -147,20 +148,17 @@ def test_first_layer_of_bf16_has_pairs_of_pixels(pairs: bool, monkeypatch: pytes
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_groups_of_16_bit_floats_are_computed_in_float32(kind: str) -> None:
     """The program keeps the sizes and types of groups; on the host, windows of float32 have full lanes."""
-    builder = Builder()
-    x, kernel = builder.parameter(kind, [4, 16, 16, 32]), builder.parameter(kind, [3, 3, 4, 32])
-    numbers = numbers_for(2, [NHWC, HWIO, NHWC])
-    builder.convolution(x, kernel, (SAME, SAME), numbers, 8)
-    with lowered_for("x86-64-v4"):
-        (asked,) = build_program(builder.module(), ["feed"] * 2, {}).compute_sets
-        sets = ways(builder.module())
+    builder, width = Builder(), LANES // 2
+    x, kernel = builder.parameter(kind, [16, 16, 16, 8 * width]), builder.parameter(kind, [3, 3, width, 8 * width])
+    builder.convolution(x, kernel, (SAME, SAME), numbers_for(2, [NHWC, HWIO, NHWC]), 8)
+    (asked,) = build_program(builder.module(), ["feed"] * 2, {}).compute_sets
     assert isinstance(asked.work, Convolution)
     (size,) = asked.work.parts
-    assert (size.groups, size.inputs, size.outputs) == (8, 4, 4)
-    (product,) = (each for each in sets if each.work_estimate.multiply_adds)
+    assert (size.groups, size.inputs, size.outputs) == (8, width, width)
+    (product,) = (each for each in ways(builder.module()) if each.work_estimate.multiply_adds)
     assert isinstance(product.work, DepthwiseWindows)
     for each in (asked, product):
-        assert each.work_estimate.multiply_adds == 4 * 16 * 16 * 32 * 4 * 9
+        assert each.work_estimate.multiply_adds == 16 * 16 * 16 * 8 * width * width * 9
 
 
 def test_an_infinity_stays_in_its_group() -> None:
