@@ -1,19 +1,19 @@
 """Transposes matrices of 4-byte elements in square blocks that fit the registers: each cache line is accessed once.
 
 Element (row, column) of a matrix is at source + row * SOURCE_PITCH + 4 column and goes to
-target + column * TARGET_PITCH + 4 row. There may be many matrices: the parameters end with a MatrixDimension for each
+target + column * TARGET_PITCH + 4 row. There may be many matrices: the parameters end with a Dimension for each
 dimension that counts them. Unit: COLUMNS columns of one matrix.
 """
 
 from __future__ import annotations
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import load_i32, store_i32
 from engine.codelets.language.record import Address, Record, block
 from engine.codelets.language.register_transpose import LANES, lanes_transposed
 from engine.codelets.products.pack import fill_progression
+from engine.codelets.rows.index_walk import offsets_at, run_dimensions
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.work.copy import TRANSPOSED_COLUMNS, TransposeWork
 
@@ -34,54 +34,37 @@ class Transpose(Record):
     rank: int  # of the table that counts the matrices
 
 
-class MatrixDimension(Record):
-    """A dimension that counts the matrices."""
-
-    size: int
-    source_stride: int
-    target_stride: int
-
-
 @inner
-def _transpose_columns(parameters: int, source: int, target: int, first: int, last: int, offsets: int) -> None:
+def _transpose_columns(given: Transpose, source: int, target: int, first: int, last: int, offsets: int) -> None:
     """Transposes the columns first <= column < last of one matrix."""
-    rows = word(parameters, Transpose.ROWS)
-    source_pitch, target_pitch = word(parameters, Transpose.SOURCE_PITCH), word(parameters, Transpose.TARGET_PITCH)
-    whole = rows // LANES * LANES
+    whole = given.rows // LANES * LANES
     for row in range(0, whole, LANES):
         for column in range(first, last, LANES):
             transpose_lanes(
-                source + row * source_pitch + 4 * column,
+                source + row * given.source_pitch + 4 * column,
                 offsets,
                 LANES,
                 min(LANES, last - column),
-                target + column * target_pitch + 4 * row,
-                target_pitch,
+                target + column * given.target_pitch + 4 * row,
+                given.target_pitch,
             )
     for column in range(first, last):
-        for row in range(whole, rows):
-            value = load_i32(source + row * source_pitch + 4 * column)
-            store_i32(target + column * target_pitch + 4 * row, value)
+        for row in range(whole, given.rows):
+            value = load_i32(source + row * given.source_pitch + 4 * column)
+            store_i32(target + column * given.target_pitch + 4 * row, value)
 
 
 @codelet
 def transpose(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """target[column, row] = source[row, column] in the units lo <= unit < hi."""
-    columns, rank = word(parameters, Transpose.COLUMNS), word(parameters, Transpose.RANK)
-    runs = (columns + COLUMNS - 1) // COLUMNS
-    table = parameters + 8 * Transpose.WORDS
-    offsets = scratch + RESERVED_SCRATCH
-    fill_progression(offsets, LANES, word(parameters, Transpose.SOURCE_PITCH))
+    given, matrices = Transpose.read(parameters), parameters + 8 * Transpose.WORDS
+    runs, offsets = (given.columns + COLUMNS - 1) // COLUMNS, scratch + RESERVED_SCRATCH
+    fill_progression(offsets, LANES, given.source_pitch)
     for unit in range(lo, hi):
-        rest, first = unit // runs, unit % runs * COLUMNS
-        source, target = word(parameters, Transpose.SOURCE), word(parameters, Transpose.TARGET)
-        for dimension in range(rank - 1, -1, -1):
-            entry = table + 8 * MatrixDimension.WORDS * dimension
-            size = word(entry, MatrixDimension.SIZE)
-            source += rest % size * word(entry, MatrixDimension.SOURCE_STRIDE)
-            target += rest % size * word(entry, MatrixDimension.TARGET_STRIDE)
-            rest //= size
-        _transpose_columns(parameters, source, target, first, min(first + COLUMNS, columns), offsets)
+        first = unit % runs * COLUMNS
+        here, there, _, _ = offsets_at(matrices, given.rank, unit // runs)
+        last = min(first + COLUMNS, given.columns)
+        _transpose_columns(given, given.source + here, given.target + there, first, last, offsets)
 
 
 assert COLUMNS == TRANSPOSED_COLUMNS
@@ -98,4 +81,4 @@ def encoded_transpose(work: TransposeWork) -> Encoded:
         target_pitch=work.target_pitch,
         rank=len(work.matrices),
     )
-    return Encoded.of(transpose, block(header, MatrixDimension.of_each(work.matrices)), SCRATCH_BYTES)
+    return Encoded.of(transpose, block(header, run_dimensions(work.matrices)), SCRATCH_BYTES)

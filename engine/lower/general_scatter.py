@@ -7,7 +7,7 @@ from engine.ir import Computation, Instruction
 from engine.ops.apply import single_operation
 from engine.passes.fusible import is_scalar_body
 from engine.program.building.nests import body_of
-from engine.program.nest import Body, Combiner
+from engine.program.nest import Combiner
 
 
 def combiner_for(instruction: Instruction, body: Computation, element_types: tuple[str, ...]) -> Combiner:
@@ -15,8 +15,13 @@ def combiner_for(instruction: Instruction, body: Computation, element_types: tup
 
     Raises UnsupportedOperation for a body that does more than compute on scalars.
     """
-    opcode = combining(body) if len(element_types) == 1 else None
-    return Combiner(scalar_body(instruction, body), element_types, opcode)
+    if not is_scalar_body(body):
+        raise UnsupportedOperation(
+            f"Expected a body that computes on scalars, elementwise. Received: %{body.name} of {instruction!r} "
+            f"from {instruction.op_name or 'the program'}. Compute the updates beforehand, and combine them by add, "
+            "maximum or the like."
+        )
+    return Combiner(body_of(body), element_types, combining(body) if len(element_types) == 1 else None)
 
 
 def combining(body: Computation) -> str | None:
@@ -29,14 +34,3 @@ def combining(body: Computation) -> str | None:
         is_total = compare.get("comparison_type") == "TOTALORDER"
         return str(direction) if direction in ("GT", "LT") and numbers == [0, 1, 0, 1] and not is_total else None
     return single_operation(body)
-
-
-def scalar_body(instruction: Instruction, body: Computation) -> Body:
-    """The nodes of a body that computes on scalars alone. Raises UnsupportedOperation for any other."""
-    if not is_scalar_body(body):
-        raise UnsupportedOperation(
-            f"Expected a body that computes on scalars, elementwise. Received: %{body.name} of {instruction!r} "
-            f"from {instruction.op_name or 'the program'}. Compute the updates beforehand, and combine them by add, "
-            "maximum or the like."
-        )
-    return body_of(body)

@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from engine.codelets.convolutions.tile_transform import KernelTransform
 from engine.codelets.products.pack_panels import PanelPacking
 from engine.host.convolutions.winograd_work import WinogradKernel
-from engine.ir.shape import Shape
-from engine.program.buffer import Address, Buffer
-from engine.program.program import ComputeSet, Program, Span
+from engine.host.passes.shared_panels import PANEL, pack_before
+from engine.program.program import ComputeSet, Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses
 from engine.program.work.contraction import Contraction
-from engine.program.work.offsets import Offsets
 
-PANEL = 64
-"""Columns, a multiple of all panels' widths."""
 LEAST_BYTES = 1 << 15
 """Bytes of a right operand from which it is packed once: a smaller one stays in the nearest cache."""
 
@@ -31,14 +25,12 @@ def prepare_constants(program: Program) -> Program:
     """Packs constant right operands, and marks compute sets that need not run in each step."""
     if program.exceptions is not None:
         return program
-    rewriter, changed = ProgramRewriter(program), False
+    rewriter = ProgramRewriter(program)
     for at, each in enumerate(program.compute_sets):
         if _is_to_be_packed(each) and not _repeats(program, at):
-            packing, product = _packed_before(each)
-            rewriter.replace(at, packing)
-            rewriter.insert_after(at, product)
-            changed = True
-    return _marked(rewriter.result() if changed else program)
+            assert isinstance(each.work, Contraction)
+            pack_before(rewriter, at, each.work)
+    return _marked(rewriter.result())
 
 
 def _is_to_be_packed(product: ComputeSet) -> bool:
@@ -49,23 +41,6 @@ def _is_to_be_packed(product: ComputeSet) -> bool:
     one = batches == 1 and work.splits == 1 and columns % PANEL == 0 and 4 * columns * k >= LEAST_BYTES
     spans = [span for span in product.reads if span.buffer is work.b.buffer]
     return one and work.b.buffer.kind == "constant" and work.b.moved is None and len(spans) == 1
-
-
-def _packed_before(product: ComputeSet) -> tuple[ComputeSet, ComputeSet]:
-    """Makes the compute set that packs a product's right operand, and the product that reads the panels."""
-    work = product.work
-    assert isinstance(work, Contraction)
-    _, _, columns, k = work.size
-    panels = Buffer(f"{product.name}.panels", Shape("f32", (k, columns)))
-    packing = PanelPacking(work.b, Address(panels), work.k_b, columns, work.stride_b)
-    dense = Offsets(np.arange(k, dtype=np.int64) * 4 * columns)
-    reads = [Span(panels, None) if span.buffer is work.b.buffer else span for span in product.reads]
-    packs = ComputeSet(
-        *(panels.name, packing, packing.unit_count, [Span(work.b.buffer, None)], [Span(panels, None)]),
-        op_name=product.op_name,
-    )
-    packed = replace(work, b=Address(panels), k_b=dense, stride_b=4, panels=True)
-    return packs, replace(product, work=packed, reads=reads)
 
 
 def _repeats(program: Program, at: int) -> bool:

@@ -17,6 +17,7 @@ from engine.ir.shape import Shape
 from engine.program.buffer import Address, Buffer
 from engine.program.program import ComputeSet, Program, Span
 from engine.program.rewriter import ProgramRewriter
+from engine.program.work.base import Work
 from engine.program.work.contraction import Contraction
 from engine.program.work.offsets import Offsets
 
@@ -30,15 +31,28 @@ PANEL = 64
 
 def share_panels(program: Program) -> Program:
     """Packs the right operands of chained products before the chains."""
-    rewriter, changed = ProgramRewriter(program), False
-    for at, each in enumerate(program.compute_sets):
-        product = _first(each)
-        if product is not None:
-            packing, chain = _packed_before(each, product)
-            rewriter.replace(at, packing)
-            rewriter.insert_after(at, chain)
-            changed = True
-    return rewriter.result() if changed else program
+    rewriter = ProgramRewriter(program)
+    chains = [(at, product) for at, each in enumerate(program.compute_sets) if (product := _first(each)) is not None]
+    for at, product in chains:
+        pack_before(rewriter, at, product)
+    return rewriter.result() if chains else program
+
+
+def pack_before(rewriter: ProgramRewriter, at: int, product: Contraction) -> None:
+    """Inserts a compute set that packs B of a product, which is the work of compute set `at`, or its first link."""
+    reader, (_, _, columns, k) = rewriter.sets[at], product.size
+    panels = Buffer(f"{reader.name}.panels", Shape("f32", (k, columns)))
+    packing = PanelPacking(product.b, Address(panels), product.k_b, columns, product.stride_b)
+    spans = [Span(product.b.buffer, None)], [Span(panels, None)]
+    packs = ComputeSet(panels.name, packing, packing.unit_count, *spans, op_name=reader.op_name)
+    dense = Offsets(np.arange(k, dtype=np.int64) * 4 * columns)
+    work: Work = replace(product, b=Address(panels), k_b=dense, stride_b=4, panels=True)
+    if isinstance(reader.work, UnitChain):
+        first, *others = reader.work.links
+        work = replace(reader.work, links=(replace(first, work=work), *others))
+    reads = [Span(panels, None) if span.buffer is product.b.buffer else span for span in reader.reads]
+    rewriter.replace(at, packs)
+    rewriter.insert_after(at, replace(reader, work=work, reads=reads))
 
 
 def _first(chain: ComputeSet) -> Contraction | None:
@@ -55,23 +69,3 @@ def _first(chain: ComputeSet) -> Contraction | None:
     alone = product.b.moved is None and [s.buffer for s in chain.reads].count(product.b.buffer) == 1
     written = product.b.buffer in {s.buffer for s in chain.writes}
     return product if far and columns % PANEL == 0 and alone and not written else None
-
-
-def _packed_before(chain: ComputeSet, product: Contraction) -> tuple[ComputeSet, ComputeSet]:
-    """Makes the compute set that packs, and the chain that reads the panels."""
-    assert isinstance(chain.work, UnitChain)
-    _, _, columns, k = product.size
-    panels = Buffer(f"{chain.name}.panels", Shape("f32", (k, columns)))
-    packing = PanelPacking(product.b, Address(panels), product.k_b, product.columns, product.stride_b)
-    dense = Offsets(np.arange(k, dtype=np.int64) * 4 * columns)
-    first = replace(chain.work.links[0], work=replace(product, b=Address(panels), k_b=dense, panels=True))
-    reads = [Span(panels, None) if span.buffer is product.b.buffer else span for span in chain.reads]
-    packs = ComputeSet(
-        panels.name,
-        packing,
-        packing.unit_count,
-        [Span(product.b.buffer, None)],
-        [Span(panels, None)],
-        op_name=chain.op_name,
-    )
-    return packs, replace(chain, work=replace(chain.work, links=(first, *chain.work.links[1:])), reads=reads)
