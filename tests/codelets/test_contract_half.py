@@ -228,48 +228,6 @@ def test_narrow_units(columns_per_unit: int, result: str | None) -> None:
     check(problem, result, rows_per_unit=30, columns_per_unit=columns_per_unit)
 
 
-def widened(problem: single.Problem, kind: str, result: str | None, **units: int) -> np.ndarray:
-    """C's memory after all units ran, of A and B that are float32 in memory."""
-    p, wide = problem, result == "f32"
-    c = p.c.astype(np.float32 if wide else HALF_TYPES[kind])
-    tables = {name: np.ascontiguousarray(getattr(p, name)) for name in TABLES}
-    if not wide:
-        tables |= {"row_c": p.row_c // 2, "batch_c": p.batch_c // 2}
-    parameters = encode_contract(
-        a=p.a.ctypes.data,
-        b=p.b.ctypes.data,
-        c=c.ctypes.data,
-        **tables,
-        columns=p.columns,
-        stride_b=p.stride_b,
-        **units,
-    )
-    scratch = GuardedScratch(HALF_SCRATCH.bytes)
-    codelet = contract_half("f32", result or kind)
-    codelet(parameters.words.ctypes.data, 0, contract_units(parameters), scratch.address)
-    scratch.check(HALF_SCRATCH)
-    return c
-
-
-@pytest.mark.parametrize(("kind", "result"), [("f16", None), ("bf16", None), ("f16", "f32")])
-def test_widened_operands_have_the_bits_of_halves(kind: str, result: str | None) -> None:
-    """A, B and C contain infinities, NaN and -0; units have any size."""
-    random = np.random.default_rng(11)
-    special = [np.inf, -np.inf, np.nan, -0.0, 0.0, 3e-8]
-    for rows, columns, k, units in ((13, 130, 40, (12, 64)), (47, 33, 700, (50, 1000)), (30, 71, 900, (30, 16))):
-        problem = single.matrices(random, rows, columns, k)
-        for array in (problem.a, problem.b, problem.c):
-            flat = array.reshape(-1)
-            flat[random.integers(0, flat.size, 6)] = special
-        problem = halved(problem, HALF_TYPES[kind])
-        sizes = dict(zip(("rows_per_unit", "columns_per_unit"), units, strict=True))
-        expected = run(problem, kind, result, beside=False, **sizes)
-        received = widened(problem, kind, result, **sizes)
-        unordered = np.isnan(expected.astype(np.float32))
-        np.testing.assert_array_equal(np.isnan(received.astype(np.float32)), unordered)
-        assert received[~unordered].tobytes() == expected[~unordered].tobytes()
-
-
 @pytest.mark.parametrize("result", [None, "f32"])
 @pytest.mark.parametrize(("rows", "columns", "k"), [(13, 130, 40), (47, 33, 300), (70, 64, 5)])
 def test_b_packed_beside_products_has_the_same_bits(rows: int, columns: int, k: int, result: str | None) -> None:

@@ -9,7 +9,7 @@ from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet
 from engine.codelets.products.micro_kernel import library
 from engine.codelets.products.narrow_products import LANES, OF_FEATURES, OF_TILES, ROWS, VECTOR, Narrow, narrow_products
-from engine.codelets.products.panel import panels
+from engine.codelets.products.panel import NOTHING_AHEAD, panels
 
 multiply_panel = panels("f32")
 
@@ -22,7 +22,8 @@ def _multiplying(narrow: Narrow) -> Codelet:
         b, c, general, adds = (word(parameters, 4), word(parameters, 5), word(parameters, 6), word(parameters, 7))
         multiply_vector(rows, k, a, block, b, c, VECTOR, adds)
         packed = a, word(parameters, 8), word(parameters, 9)
-        multiply_panel(rows, LANES, k, packed, (b, VECTOR), general, word(parameters, 10), adds)
+        panel, ahead = (b, VECTOR), (NOTHING_AHEAD, NOTHING_AHEAD)
+        multiply_panel(rows, LANES, k, packed, panel, *ahead, general, word(parameters, 10), adds)
 
     return Codelet(multiply, f"multiply_{narrow.name}", (library("f32"),), in_vectors=True)
 

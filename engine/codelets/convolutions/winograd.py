@@ -25,7 +25,7 @@ from engine.codelets.products.contract_fields import RightOperand
 from engine.codelets.products.micro_kernel import library
 from engine.codelets.products.narrow_products import OF_TILES, VECTOR, narrow_products
 from engine.codelets.products.pack import LANES, PANEL, fill_progression, packed_pitch, packing
-from engine.codelets.products.panel import panels
+from engine.codelets.products.panel import NOTHING_AHEAD, panels
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 TAP_BYTES = 4 * KERNEL_BLOCK * PANEL  # of a packed tap
@@ -279,8 +279,9 @@ def multiply_positions(parameters: int, tiles: int, count: int, scratch: int) ->
             width = min(PANEL, outputs - column)
             panel = b + 4 * column * features
             if width > LANES:
-                packed = panel, packed_pitch(width)
-                multiply_panel(tiles, width, features, (a, rows_a, k_a), packed, m + 4 * column, rows_m, 0)
+                rows, packed = (a, rows_a, k_a), (panel, packed_pitch(width))
+                ahead = NOTHING_AHEAD, NOTHING_AHEAD
+                multiply_panel(tiles, width, features, rows, packed, *ahead, m + 4 * column, rows_m, 0)
             else:
                 multiply_vector(tiles, features, a, vector, panel, m + 4 * column, pitch, 0)
         a += word(parameters, TransformedProduct.POSITION_A)

@@ -29,6 +29,7 @@ from engine.codelets.language.vector import BYTES
 from engine.codelets.products.micro_kernel import library
 from engine.codelets.products.narrow_products import OF_FEATURES, VECTOR, narrow_products
 from engine.codelets.products.pack import LANES, PANEL, fill_progression, packed_pitch
+from engine.codelets.products.panel import NOTHING_AHEAD
 
 multiply_vector = narrow_products(OF_FEATURES)
 
@@ -111,9 +112,8 @@ def add_products(parameters: int, tiles: int, features: int, sums: int, adds: in
             width = min(PANEL, outputs - column)
             panel, c = b + 4 * column * tiles, sums + 4 * column
             if width != LANES or features % LANES != 0:
-                multiply_panel(
-                    features, width, tiles, (a, rows, k), (panel, packed_pitch(width)), c, rows_of_sums, adds
-                )
+                packed, ahead = (panel, packed_pitch(width)), (NOTHING_AHEAD, NOTHING_AHEAD)
+                multiply_panel(features, width, tiles, (a, rows, k), packed, *ahead, c, rows_of_sums, adds)
             else:
                 for feature in range(0, features, LANES):
                     vector = a + feature // LANES * word(parameters, Tiles.VECTOR_A)

@@ -9,38 +9,18 @@ Packing of bf16 as pairs of neighbours along k: 32 bits, the first of k in the l
 
 from __future__ import annotations
 
-from functools import cache
-
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
-from engine.codelets.language.build import Inner, inner
+from engine.codelets.language.build import inner
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import I32, I64, POINTER, load_i64, store_f32, store_i64
-from engine.codelets.products.contract import Block, Operands, Parts
-from engine.codelets.products.contract_f32 import begins_group, offsets_of_a
+from engine.codelets.products.contract import Operands
 from engine.codelets.products.contract_fields import Field, Layout
-from engine.codelets.products.pack import LANES, PANEL, copied_run, fill_progression, join_runs, packed_pitch, packing
-from engine.codelets.rows.offset_tables import fill_table
+from engine.codelets.products.pack import LANES, copied_run, fill_progression, packing
 from engine.machine_code.llvm import ir
 
-_pair_packing = packing("bf16", pairs=True)
-pack_pair_rows, pack_pair_panel = _pair_packing.rows, _pair_packing.panel
+pack_pair_rows, narrow_run = packing("bf16", pairs=True).rows, copied_run("f32", "bf16")
 GROUP_BYTES = 4 * LANES  # the pairs of one k of a group of rows
-
-
-@inner
-def pairs_overlap(at: Operands, width: int, k_count: int) -> bool:
-    """Whether pairs of evenly spaced rows of B overlap, or are as close as packed pairs: they are joined in one run."""
-    close = 0 <= 4 * word(at.parameters, Field.PITCH_B) <= packed_pitch(width)
-    return word(at.parameters, Field.LAYOUT_B) == Layout.ROWS and close and k_count % 2 == 0
-
-
-@inner
-def join_overlapping(at: Operands, column: int, width: int, k: int, k_count: int, target: int) -> None:
-    """Packs the pairs of rows k + 2 i and k + 2 i + 1 as row i of the target; its rows are 4 * PITCH_B bytes apart."""
-    pitch = word(at.parameters, Field.PITCH_B)
-    first = at.b + 2 * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
-    join_runs(first, first + pitch, target, (k_count - 2) * pitch // 2 + width)
 
 
 @inner
@@ -98,51 +78,11 @@ def is_read_in_place(parameters: int) -> bool:
     return word(parameters, Field.RUN_A) % 2 == 0 and word(parameters, Field.K) % 2 == 0 and not parts
 
 
-@cache
-def parts_of_pairs(plain: Parts, multiply: Inner, row_a: int, offsets: int, packed_a: int, column: int) -> Parts:
-    """Makes the parts of a product of pairs from `plain`, which widens; the last four arguments are scratch offsets."""
-    pack_panel, pack_runs = packing("bf16").panel, packing("bf16").runs
-    narrow_run = copied_run("f32", "bf16")
-
-    @inner
-    def pack_columns(at: Operands, block: Block, plan: int) -> None:
-        offsets = at.scratch + column
-        if pairs_overlap(at, block.columns, block.k_count):
-            join_overlapping(at, block.column, block.columns, block.k, block.k_count, at.scratch)
-        elif has_pair_panels(at, block.k, block.k_count):
-            pack_pair_panel(at, block.column, block.columns, block.k, block.k_count, at.scratch, offsets)
-        else:
-            pack_panel(at, block.column, block.columns, block.k, block.k_count, at.scratch, offsets)
-            pair_rows(at.scratch, block.k_count, packed_pitch(block.columns))
-
-    @inner
-    def panel(at: Operands, block: Block, first: int, plan: int) -> tuple[int, int]:
-        if pairs_overlap(at, block.columns, block.k_count):
-            return at.scratch, 4 * word(at.parameters, Field.PITCH_B)
-        return at.scratch, packed_pitch(block.columns)
-
-    @inner
-    def pack_rows(at: Operands, block: Block, number: int, again: bool, plan: int) -> tuple[int, int, int]:
-        rows, k_count, pairs = block.rows, block.k_count, (block.k_count + 1) // 2
-        source_rows, offset_a = offsets_of_a(at, block)
-        to_rows, to_offsets, packed = at.scratch + row_a, at.scratch + offsets, at.scratch + packed_a
-        in_place = is_read_in_place(at.parameters)
-        if not again and in_place:
-            for i in range(pairs):
-                store_i64(to_offsets + 8 * i, load_i64(offset_a + 16 * i))
-        elif not again and begins_group(at.parameters, block.row):
-            pack_pair_groups(at.a, source_rows, offset_a, rows, k_count, packed, to_rows, to_offsets)
-        elif not again:
-            pitch, run = packed_pitch(k_count) + 64, word(at.parameters, Field.RUN_A)
-            pack_runs(at.a, source_rows, offset_a, run, block.k % run, rows, k_count, packed, pitch)
-            for m in range(rows):
-                if k_count % 2 != 0:
-                    store_f32(packed + m * pitch + 4 * k_count, 0.0)
-                narrow_run(packed + m * pitch, packed + m * pitch, 2 * pairs)
-            fill_table(to_rows, rows, pitch)
-            fill_table(to_offsets, pairs, 4)
-        if in_place:
-            return at.a, source_rows, to_offsets
-        return packed, to_rows, to_offsets
-
-    return plain._replace(width=PANEL, pack_columns=pack_columns, pack_rows=pack_rows, panel=panel, multiply=multiply)
+@inner
+def narrow_rows(packed: int, pitch: int, rows: int, k: int) -> None:
+    """Makes rows of packed float32 rows of pairs, in place."""
+    for m in range(rows):
+        row = packed + m * pitch
+        if k % 2 != 0:
+            store_f32(row + 4 * k, 0.0)
+        narrow_run(row, row, (k + 1) // 2 * 2)

@@ -24,46 +24,34 @@ LINE = 64
 
 @inner
 def prefetch_unit(parameters: int, unit: int) -> None:
-    """Prefetches, as NEXT_UNIT says, A and B for the row blocks of a batch from `unit` on, if there are any."""
-    wanted, row_blocks = word(parameters, Field.NEXT_UNIT), word(parameters, Field.ROW_BLOCKS)
-    batch, first = unit // row_blocks, unit % row_blocks * word(parameters, Field.ROWS_PER_UNIT)
-    if wanted == 0 or batch >= word(parameters, Field.BATCHES):
+    """Prefetches, as NEXT_UNIT says, A and B for the row blocks of a batch from `unit` on, if there are any.
+
+    Lines are along k, or along rows or columns if these are contiguous.
+    """
+    given = Field.read(parameters)
+    batch, first = unit // given.row_blocks, unit % given.row_blocks * given.rows_per_unit
+    if given.next_unit == 0 or batch >= given.batches:
         return
-    if wanted & NextUnit.A:
-        _prefetch_rows(parameters, batch, first)
-    if wanted & NextUnit.B:
-        _prefetch_columns(parameters, batch)
+    rows, columns, k = given.rows - first, given.columns, given.k
+    if given.next_unit & NextUnit.A:
+        a, row_a = given.a + load_i64(given.batch_a + 8 * batch), given.row_a + 8 * first
+        if given.run_a == k:
+            _prefetch_spans(a + load_i64(given.offset_a), row_a, rows, 4 * k)
+        else:
+            _prefetch_spans(a + load_i64(row_a), given.offset_a, k, 4 * rows)
+    if given.next_unit & NextUnit.B:
+        b = given.b + load_i64(given.batch_b + 8 * batch)
+        if given.layout_b == Layout.ROWS:
+            _prefetch_spans(b, given.offset_b, k, 4 * columns)
+        elif given.layout_b == Layout.TRANSPOSED:
+            for n in range(columns):
+                _prefetch_span(b + load_i64(given.offset_b) + n * given.stride_b, 4 * k)
 
 
 @inner
-def _prefetch_rows(parameters: int, batch: int, first: int) -> None:
-    """Prefetches rows of A from `first` on: along k, or along rows if these are contiguous."""
-    a = word(parameters, Field.A) + load_i64(word(parameters, Field.BATCH_A) + 8 * batch)
-    row_a, offset_a = word(parameters, Field.ROW_A), word(parameters, Field.OFFSET_A)
-    rows, k = word(parameters, Field.ROWS), word(parameters, Field.K)
-    if word(parameters, Field.RUN_A) == k:
-        a += load_i64(offset_a)
-        for row in range(first, rows):
-            _prefetch_span(a + load_i64(row_a + 8 * row), 4 * k)
-    else:
-        a += load_i64(row_a + 8 * first)
-        for i in range(k):
-            _prefetch_span(a + load_i64(offset_a + 8 * i), 4 * (rows - first))
-
-
-@inner
-def _prefetch_columns(parameters: int, batch: int) -> None:
-    """Prefetches all columns of B: along its rows, or along its columns if these are contiguous."""
-    b = word(parameters, Field.B) + load_i64(word(parameters, Field.BATCH_B) + 8 * batch)
-    offset_b, layout = word(parameters, Field.OFFSET_B), word(parameters, Field.LAYOUT_B)
-    columns, k = word(parameters, Field.COLUMNS), word(parameters, Field.K)
-    if layout == Layout.ROWS:
-        for i in range(k):
-            _prefetch_span(b + load_i64(offset_b + 8 * i), 4 * columns)
-    elif layout == Layout.TRANSPOSED:
-        b += load_i64(offset_b)
-        for n in range(columns):
-            _prefetch_span(b + n * word(parameters, Field.STRIDE_B), 4 * k)
+def _prefetch_spans(base: int, offsets: int, count: int, size: int) -> None:
+    for i in range(count):
+        _prefetch_span(base + load_i64(offsets + 8 * i), size)
 
 
 @inner
@@ -119,7 +107,7 @@ class Parts(NamedTuple):
     panel(at, block, column, plan): the address and pitch of a panel of B; columns were packed from `column` on.
 
     ahead(at, block, number, following, plan): what to prefetch of the block `following` while panel `number` of the
-    packed panels is multiplied, as `multiply_panel_ahead` takes it.
+    packed panels is multiplied, as `multiply_panel` takes it.
 
     multiply(at, block, accumulate, packed_rows, packed_panel, prefetched): multiplies what pack_rows and panel
     returned, and stores the products.
@@ -208,10 +196,10 @@ def blocked(parts: Parts) -> Inner:
 @inner
 def operands(parameters: int, split: int, batch: int, scratch: int) -> Operands:
     """Addresses of the operands of one batch and one split of k."""
-    a = word(parameters, Field.A) + batch_offset(word(parameters, Field.BATCH_A), batch)
-    b = word(parameters, Field.B) + batch_offset(word(parameters, Field.BATCH_B), batch)
-    c = word(parameters, Field.C) + batch_offset(word(parameters, Field.BATCH_C), batch)
-    return Operands(parameters, a, b, c + split * word(parameters, Field.PARTIAL_PITCH), scratch + RESERVED_SCRATCH)
+    given = Field.read(parameters)
+    a, b, c = given.a + batch_offset(given.batch_a, batch), given.b + batch_offset(given.batch_b, batch), given.c
+    c += batch_offset(given.batch_c, batch) + split * given.partial_pitch
+    return Operands(parameters, a, b, c, scratch + RESERVED_SCRATCH)
 
 
 @inner
@@ -230,25 +218,22 @@ def over_units(contract: Inner, merges_columns: bool = False, least_merged: int 
 
     @inner
     def contract_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        row_blocks, column_blocks = word(parameters, Field.ROW_BLOCKS), word(parameters, Field.COLUMN_BLOCKS)
-        rows_per_unit = word(parameters, Field.ROWS_PER_UNIT)
-        columns_per_unit = word(parameters, Field.COLUMNS_PER_UNIT)
-        k_per_unit, k_splits = word(parameters, Field.K_PER_UNIT), word(parameters, Field.K_SPLITS)
-        unit = lo
+        given, unit = Field.read(parameters), lo
+        row_blocks, column_blocks, width = given.row_blocks, given.column_blocks, given.columns_per_unit
         while unit < hi:
             row_block, column_block = unit % row_blocks, unit // row_blocks % column_blocks
             rest = unit // (row_blocks * column_blocks)
-            split, batch = rest % k_splits, rest // k_splits
+            split, batch = rest % given.k_splits, rest // given.k_splits
             row_run, column_run = min(hi - unit, row_blocks - row_block), 1
-            if merges_columns and row_blocks == 1 and columns_per_unit >= least_merged:
+            if merges_columns and row_blocks == 1 and width >= least_merged:
                 column_run = min(hi - unit, column_blocks - column_block)
-                last_columns = word(parameters, Field.COLUMNS) - (column_blocks - 1) * columns_per_unit
+                last_columns = given.columns - (column_blocks - 1) * width
                 if last_columns < least_merged and column_run > 1 and column_block + column_run == column_blocks:
                     column_run -= 1
-            row, column, k = row_block * rows_per_unit, column_block * columns_per_unit, split * k_per_unit
-            rows = min(row_run * rows_per_unit, word(parameters, Field.ROWS) - row)
-            columns = min(column_run * columns_per_unit, word(parameters, Field.COLUMNS) - column)
-            k_count = min(k_per_unit, word(parameters, Field.K) - k)
+            row, column, k = row_block * given.rows_per_unit, column_block * width, split * given.k_per_unit
+            rows = min(row_run * given.rows_per_unit, given.rows - row)
+            columns = min(column_run * width, given.columns - column)
+            k_count = min(given.k_per_unit, given.k - k)
             at = operands(parameters, split, batch, scratch)
             unit += row_run * column_run
             prefetch_unit(parameters, unit)

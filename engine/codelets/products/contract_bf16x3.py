@@ -38,7 +38,7 @@ from engine.codelets.products.pack_bf16x3 import (
     split_rows_of_a,
     split_rows_of_b,
 )
-from engine.codelets.products.panel import panels
+from engine.codelets.products.panel import NOTHING_AHEAD, panels
 from engine.machine_code.llvm import ir
 
 GROUPS = MOST_COLUMNS // GROUP
@@ -211,7 +211,8 @@ def multiply(
     else:
         start, in_place = at.scratch + ROWS_OF_B, (at.a, *offsets_of_a(at, block))
         pack_panel(at, column, columns, k, k_count, start, at.scratch + COLUMN)
-        multiply_panel(rows, columns, k_count, in_place, (start, packed_pitch(columns)), c, row_c, accumulate)
+        packed = start, packed_pitch(columns)
+        multiply_panel(rows, columns, k_count, in_place, packed, NOTHING_AHEAD, NOTHING_AHEAD, c, row_c, accumulate)
 
 
 @inner

@@ -15,7 +15,7 @@ from engine.codelets.products.contract import Block, Following, Operands, Parts,
 from engine.codelets.products.contract_fields import PACK_ROWS, Field, Layout
 from engine.codelets.products.micro_kernel import library
 from engine.codelets.products.pack import LANES, PANEL, fill_progression, packed_pitch, packing
-from engine.codelets.products.panel import prefetching_panels
+from engine.codelets.products.panel import panels
 from engine.machine_code.caches import LARGE, second_level
 from engine.machine_code.processor import masks_are_cheap
 from engine.program.work.offsets import GROUP
@@ -90,7 +90,7 @@ CONTRACT_SCRATCH = _layout.space()
 PACKS_A, BY_ROWS, PACKS_B, BY_LINES = 1, 2, 4, 8  # BY_ROWS: rows stream past panels; BY_LINES: A is not transposed
 _packing = packing("f32")
 pack_groups, pack_lines, pack_panel = _packing.groups, _packing.rows, _packing.panel
-multiply_panel_ahead = prefetching_panels("f32")
+multiply_panel = panels("f32")
 
 
 @inner
@@ -292,7 +292,7 @@ def multiply(
     rows, columns, k = block.rows, block.columns, block.k_count
     c, row_c = at.c + 4 * block.column, word(at.parameters, Field.ROW_C) + 8 * block.row
     then_prefetched = rows_for_what_follows(at, block)
-    multiply_panel_ahead(rows, columns, k, packed_rows, packed_panel, prefetched, then_prefetched, c, row_c, accumulate)
+    multiply_panel(rows, columns, k, packed_rows, packed_panel, prefetched, then_prefetched, c, row_c, accumulate)
 
 
 contract = blocked(Parts(PANEL, 4, False, k_step, steps, pack_columns, pack_rows, panel, ahead, multiply))

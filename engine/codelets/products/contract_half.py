@@ -15,13 +15,19 @@ from engine.codelets.language.memory import load_i64, store_i64
 from engine.codelets.language.scratch import ScratchLayout
 from engine.codelets.language.vector import BYTES
 from engine.codelets.products import contract_f32
-from engine.codelets.products.bf16_pairs import parts_of_pairs
+from engine.codelets.products.bf16_pairs import (
+    has_pair_panels,
+    is_read_in_place,
+    narrow_rows,
+    pack_pair_groups,
+    pair_rows,
+)
 from engine.codelets.products.contract import Block, Operands, Parts, blocked, even_cut, nothing_ahead, over_units
 from engine.codelets.products.contract_f32 import MASKED, begins_group, offsets_of_a
 from engine.codelets.products.contract_fields import PACK_ROWS, Field, Layout
 from engine.codelets.products.micro_kernel import AS_HALF, library
-from engine.codelets.products.pack import LANES, PANEL, copied_run, packed_pitch, packing
-from engine.codelets.products.panel import prefetching_panels
+from engine.codelets.products.pack import LANES, PANEL, copied_run, join_runs, packed_pitch, packing
+from engine.codelets.products.panel import NOTHING_AHEAD, panels
 from engine.codelets.rows.offset_tables import double_table, fill_table, greatest_entry, least_entry
 
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), blocks of k on an EPYC with
@@ -61,7 +67,7 @@ HALF_SCRATCH = _layout.space()
 def contract_half(
     element_type: str, result_type: str, pairs: bool = False, beside: bool = False, right: str | None = None
 ) -> Codelet:
-    """Makes the codelet of products of f16, bf16 or f32 that were 16-bit floats; results have the same type, or f32.
+    """Makes the codelet of products of f16 or bf16; results have the same type, or f32.
 
     With `pairs` bf16 are multiplied in pairs, not widened: the processor `multiplies_bf16_pairs`. With `beside` the
     kernels widen and pack B themselves: the processor `widens_beside_products`. `right` is the element type of B,
@@ -72,13 +78,7 @@ def contract_half(
     def contract_half_kernel(parameters: int, lo: int, hi: int, scratch: int) -> None:
         contract_units(parameters, lo, hi, scratch)
 
-    name = (
-        f"contract_{element_type}_{result_type}"
-        + "_widened" * (element_type == "f32")
-        + "_pairs" * pairs
-        + "_beside" * beside
-        + "_rounded" * bool(right)
-    )
+    name = f"contract_{element_type}_{result_type}" + "_pairs" * pairs + "_beside" * beside + "_rounded" * bool(right)
     libraries = (library(result_type, pairs), *([library(result_type, right=right or element_type)] if beside else []))
     return Codelet(contract_half_kernel, name, libraries, in_vectors=True)
 
@@ -88,17 +88,13 @@ def half_contraction(
     element_type: str, result_type: str, pairs: bool = False, beside: bool = False, right: str | None = None
 ) -> Inner:
     """Makes the contraction of a range of rows, columns and k, tile by tile of C, as `blocked` does."""
-    rounds, is_wide = result_type != "f32", element_type == "f32"
+    rounds = result_type != "f32"
     widen_run = copied_run(element_type, "f32")
     right = right or element_type
+    (pack_columns, panel), pack_rows = _packed_columns(right, pairs, beside), _pack_rows(element_type, pairs)
     multiply = _multiply(result_type, pairs, beside, right)
-    pack_columns, panel = (
-        (no_packing, panel_in_place) if is_wide else (_pack_columns(right, beside), _panel(right, beside))
-    )
-    pack_rows = rows_in_place if is_wide else _pack_rows(element_type)
     steps_and_packing = (k_step, steps, pack_columns, pack_rows, panel, nothing_ahead)
-    parts = Parts(PANEL, 2 if rounds else 4, False, *steps_and_packing, multiply)
-    contract_tile = blocked(parts_of_pairs(parts, multiply, ROW_A, OFFSETS, PACKED_A, COLUMN) if pairs else parts)
+    contract_tile = blocked(Parts(PANEL, 2 if rounds else 4, False, *steps_and_packing, multiply))
 
     @inner
     def begin_tile(at: Operands, tile: Block) -> None:
@@ -125,7 +121,7 @@ def half_contraction(
             count = min(most_rows, row_end - m)
             row_lowest, row_highest = reach(word(at.parameters, Field.ROW_A), m, m + count)
             start, end = at.a + row_lowest + lowest, at.a + row_highest + highest + 2
-            in_place = not pairs and not is_wide and is_read_often(at.parameters, m, count, k_count, (end - start) // 2)
+            in_place = not pairs and is_read_often(at.parameters, m, count, k_count, (end - start) // 2)
             if in_place and (start < widened or end > widened_end):
                 widen_run(start, at.scratch + WIDE, (end - start) // 2)
                 widened, widened_end = start, end
@@ -188,9 +184,9 @@ def steps(at: Operands, block: Block) -> tuple[int, int, int]:
 
 @inner
 def overlaps(parameters: int, width: int, growth: int) -> bool:
-    """Whether rows of B overlap, or are as close as packed rows: they are then widened in one run, not packed.
+    """Whether rows of B overlap, or are as close as packed rows: they are then widened, or joined, in one run.
 
-    `growth`: the size of a packed element, divided by the size of an element of B.
+    `growth`: the distance of packed rows, divided by that of rows of B.
     """
     close = 0 <= growth * word(parameters, Field.PITCH_B) <= packed_pitch(width)
     return word(parameters, Field.LAYOUT_B) == Layout.ROWS and close and (MASKED or width % LANES == 0)
@@ -202,27 +198,35 @@ def is_packed_beside(parameters: int, columns: int) -> bool:
     return word(parameters, Field.LAYOUT_B) == Layout.ROWS and columns == PANEL
 
 
-@inner
-def rows_in_place(at: Operands, block: Block, number: int, again: bool, plan: int) -> tuple[int, int, int]:
-    """Rows of A in float32, in place."""
-    row_a, offset_a = offsets_of_a(at, block)
-    return at.a, row_a, offset_a
+def _packed_columns(right: str, pairs: bool, beside: bool) -> tuple[Inner, Inner]:
+    """Makes `pack_columns` and `panel` for B of this element type."""
+    size, growth = BYTES[right], 4 if pairs else 4 // BYTES[right]
+    pack_panel, widen_run = packing(right).panel, copied_run(right, "f32")
+    pack_joined = packing(right, pairs=True).panel if pairs else pack_panel
 
+    @inner
+    def is_one_run(at: Operands, block: Block) -> bool:
+        return overlaps(at.parameters, block.columns, growth) and not (pairs and block.k_count % 2 != 0)
 
-@inner
-def no_packing(at: Operands, block: Block, plan: int) -> None:
-    """Packs nothing: columns of B in float32 are read in place."""
-
-
-@inner
-def panel_in_place(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
-    """A panel of B in float32, in place: contiguous rows that are evenly spaced."""
-    offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
-    return at.b + 4 * block.column + offset, word(at.parameters, Field.PITCH_B)
-
-
-def _panel(right: str, beside: bool) -> Inner:
-    size, growth = BYTES[right], 4 // BYTES[right]
+    @inner
+    def pack_columns(at: Operands, block: Block, plan: int) -> None:
+        """Packs a panel of B, unless the kernels do."""
+        _, rows, column, columns, k, k_count = block
+        target, offsets = at.scratch + PACKED_B, at.scratch + COLUMN
+        if beside and is_packed_beside(at.parameters, columns):
+            return
+        if is_one_run(at, block):
+            pitch = word(at.parameters, Field.PITCH_B)
+            source = at.b + size * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
+            if pairs:
+                join_runs(source, source + pitch, target, (k_count - 2) * pitch // size + columns)
+            else:
+                widen_run(source, target, (k_count - 1) * pitch // size + columns)
+        elif pairs and not has_pair_panels(at, k, k_count):
+            pack_panel(at, column, columns, k, k_count, target, offsets)
+            pair_rows(target, k_count, packed_pitch(columns))
+        else:
+            pack_joined(at, column, columns, k, k_count, target, offsets)
 
     @inner
     def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
@@ -230,57 +234,45 @@ def _panel(right: str, beside: bool) -> Inner:
         if beside and is_packed_beside(at.parameters, block.columns):
             offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
             return at.b + size * block.column + offset, word(at.parameters, Field.PITCH_B)
-        if overlaps(at.parameters, block.columns, growth):
+        if is_one_run(at, block):
             return at.scratch + PACKED_B, growth * word(at.parameters, Field.PITCH_B)
         return at.scratch + PACKED_B, packed_pitch(block.columns)
 
-    return panel
+    return pack_columns, panel
 
 
-def _pack_columns(right: str, beside: bool) -> Inner:
-    size, growth = BYTES[right], 4 // BYTES[right]
-    pack_panel, widen_run = packing(right).panel, copied_run(right, "f32")
-
-    @inner
-    def pack_columns(at: Operands, block: Block, plan: int) -> None:
-        """Packs a panel of B, unless the kernels do."""
-        _, rows, column, columns, k, k_count = block
-        if beside and is_packed_beside(at.parameters, columns):
-            return
-        if overlaps(at.parameters, columns, growth):
-            source = at.b + size * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
-            widen_run(
-                source, at.scratch + PACKED_B, (k_count - 1) * word(at.parameters, Field.PITCH_B) // size + columns
-            )
-        else:
-            pack_panel(at, column, columns, k, k_count, at.scratch + PACKED_B, at.scratch + COLUMN)
-
-    return pack_columns
-
-
-def _pack_rows(element_type: str) -> Inner:
+def _pack_rows(element_type: str, pairs: bool) -> Inner:
     pack_groups, pack_runs = packing(element_type).groups, packing(element_type).runs
 
     @inner
     def pack_rows(at: Operands, block: Block, number: int, again: bool, plan: int) -> tuple[int, int, int]:
-        """Rows of A in float32, packed or in the widened range, with tables of their row and k offsets."""
+        """Rows of A in float32 or pairs, packed or in the widened range, with tables of their row and k offsets."""
         rows, k_count = block.rows, block.k_count
         row_a, offset_a = offsets_of_a(at, block)
         origin, to_rows, to_offsets = load_i64(at.scratch + ORIGIN), at.scratch + ROW_A, at.scratch + OFFSETS
         packed, pitch = at.scratch + PACKED_A, packed_pitch(k_count) + 64
-        if origin != 0:
+        if pairs and is_read_in_place(at.parameters):
+            if not again:
+                for i in range(k_count // 2):
+                    store_i64(to_offsets + 8 * i, load_i64(offset_a + 16 * i))
+            return at.a, row_a, to_offsets
+        if not pairs and origin != 0:
             packed = at.scratch + WIDE + 2 * (at.a - origin)
-        if not again and origin != 0:
-            double_table(row_a, to_rows, rows)
-            double_table(offset_a, to_offsets, k_count)
+            if not again:
+                double_table(row_a, to_rows, rows)
+                double_table(offset_a, to_offsets, k_count)
+        elif not again and pairs and begins_group(at.parameters, block.row):
+            pack_pair_groups(at.a, row_a, offset_a, rows, k_count, packed, to_rows, to_offsets)
         elif not again:
             if begins_group(at.parameters, block.row):
                 pack_groups(at.a, row_a, offset_a, rows, k_count, packed, pitch)
             else:
                 run = word(at.parameters, Field.RUN_A)
                 pack_runs(at.a, row_a, offset_a, run, block.k % run, rows, k_count, packed, pitch)
+            if pairs:
+                narrow_rows(packed, pitch, rows, k_count)
             fill_table(to_rows, rows, pitch)
-            fill_table(to_offsets, k_count, 4)
+            fill_table(to_offsets, (k_count + 1) // 2 if pairs else k_count, 4)
         return packed, to_rows, to_offsets
 
     return pack_rows
@@ -288,11 +280,11 @@ def _pack_rows(element_type: str) -> Inner:
 
 def _multiply(result_type: str, pairs: bool, beside: bool, right: str) -> Inner:
     """Makes the multiplication by a panel, packed or to be packed; 16-bit results are rounded once."""
-    rounds, size, nothing = result_type != "f32", BYTES[result_type], (0, 0, 0, 0)
+    rounds, size = result_type != "f32", BYTES[result_type]
     if not rounds and not pairs and not beside:
         return contract_f32.multiply
-    multiply_packed, narrow_run = prefetching_panels(result_type, pairs), copied_run("f32", result_type)
-    multiply_and_pack = prefetching_panels(result_type, right=right)
+    multiply_packed, narrow_run = panels(result_type, pairs), copied_run("f32", result_type)
+    multiply_and_pack = panels(result_type, right=right)
 
     @inner
     def multiply(
@@ -314,12 +306,12 @@ def _multiply(result_type: str, pairs: bool, beside: bool, right: str) -> Inner:
             else:
                 to = at.scratch + SUMS + 4 * (column - load_i64(at.scratch + FIRST_COLUMN))
                 to_rows = at.scratch + ROW_C
-        terms = (k_count + 1) // 2 if pairs else k_count
+        operands = rows, columns, (k_count + 1) // 2 if pairs else k_count, packed_rows, packed_panel
         if beside and is_packed_beside(at.parameters, columns):
             target = at.scratch + PACKED_B, 0, packed_pitch(columns), 0
-            multiply_and_pack(rows, columns, terms, packed_rows, packed_panel, target, nothing, to, to_rows, how)
+            multiply_and_pack(*operands, target, NOTHING_AHEAD, to, to_rows, how)
         else:
-            multiply_packed(rows, columns, terms, packed_rows, packed_panel, nothing, nothing, to, to_rows, how)
+            multiply_packed(*operands, NOTHING_AHEAD, NOTHING_AHEAD, to, to_rows, how)
         if rounds and pitch != 0 and k + k_count == load_i64(at.scratch + LAST_K):
             for m in range(rows):
                 narrow_run(to + m * pitch, c + load_i64(row_c + 8 * m), columns)

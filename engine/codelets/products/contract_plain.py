@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.element import BYTES, NUMBA_NAMES, decode, load_element, storage_name, store_element
 from engine.codelets.language.encoded import Encoded
@@ -49,28 +48,24 @@ def _plain_codelet(kind: str, result: str) -> Codelet:
 
     @inner
     def contract(at: Operands, block: Block) -> None:
-        parameters, a, b, c, scratch = at
         row, rows, column, columns, k, k_count = block
-        stride_b = word(parameters, Field.STRIDE_B)
-        sums = pointer(scratch, number)
+        given, sums = Field.read(at.parameters), pointer(at.scratch, number)
         for m in range(row, row + rows):
-            a_row = a + load_i64(word(parameters, Field.ROW_A) + 8 * m)
-            c_row = c + load_i64(word(parameters, Field.ROW_C) + 8 * m)
+            a_row, c_row = at.a + load_i64(given.row_a + 8 * m), at.c + load_i64(given.row_c + 8 * m)
             for n in range(column, column + columns, COLUMN_BLOCK):
                 width = min(COLUMN_BLOCK, column + columns - n)
                 for i in range(width):
                     sums[i] = 0
                 for j in range(k, k + k_count):
-                    offset_a = load_i64(word(parameters, Field.OFFSET_A) + 8 * j)
-                    factor = load_element(a_row + offset_a, kind, result)
-                    b_row = b + load_i64(word(parameters, Field.OFFSET_B) + 8 * j) + n * stride_b
-                    if stride_b == element_bytes:
+                    factor = load_element(a_row + load_i64(given.offset_a + 8 * j), kind, result)
+                    b_row = at.b + load_i64(given.offset_b + 8 * j) + n * given.stride_b
+                    if given.stride_b == element_bytes:
                         b_array = pointer(b_row, storage)
                         for i in range(width):
                             sums[i] += factor * decode(b_array[i], kind, result)
                     else:
                         for i in range(width):
-                            sums[i] += factor * load_element(b_row + i * stride_b, kind, result)
+                            sums[i] += factor * load_element(b_row + i * given.stride_b, kind, result)
                 for i in range(width):
                     store_element(c_row + (n + i) * result_bytes, result, sums[i])
 
@@ -100,7 +95,7 @@ def _codelet(work: Contraction) -> tuple[Codelet, ScratchSpace]:
 
         return contract_depthwise(*types), ScratchSpace()
     pairs = work.operand_type == "bf16" and work.has_pairs and multiplies_bf16_pairs()
-    if work.widened or work.rounds_b or pairs:
+    if work.rounds_b or pairs:
         beside, right = work.rounds_b and widens_beside_products(), F16_IN_F32 if work.rounds_b else None
         return contract_half(*types, pairs=pairs, beside=beside, right=right), HALF_SCRATCH
     return contract_for(*types)

@@ -71,17 +71,10 @@ def _write_groups(builder: ir.IRBuilder, case: int, arguments: tuple[ir.Value, .
     totals = {(i, j): I8(2 * i + j) for i in range(rows) for j in range(columns)}
     for register in totals.values():
         call(builder, "x86.tilezero", VOID, register)
-    entry, loop, done = builder.block, builder.append_basic_block("k"), builder.append_basic_block("done")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    phis = [builder.phi(I64) for _ in range(3)]
-    _one_block_of_k(builder, phis[0], phis[1], rows, columns, totals)
-    later = [builder.add(phi, I64(size)) for phi, size in zip(phis, (BLOCK_BYTES, BLOCK_BYTES, -1), strict=True)]
-    for phi, first, following in zip(phis, (a, b, blocks_of_k), later, strict=True):
-        phi.add_incoming(first, entry)
-        phi.add_incoming(following, loop)
-    builder.cbranch(builder.icmp_signed(">", later[-1], I64(0)), loop, done)
-    builder.position_at_end(done)
+    loop = EmittedLoop(builder, "k", I64(0), blocks_of_k, I64(1), [a, b])
+    a, b = loop.carried
+    _one_block_of_k(builder, a, b, rows, columns, totals)
+    loop.close([builder.add(each, I64(BLOCK_BYTES)) for each in (a, b)])
     for (i, j), register in totals.items():
         offset = builder.add(sums, I64(SUM_PITCH * BLOCK * i + 4 * BLOCK * j))
         call(builder, "x86.tilestored64", VOID, register, builder.inttoptr(offset, POINTER), I64(SUM_PITCH))

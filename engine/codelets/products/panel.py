@@ -41,32 +41,13 @@ def _repeats() -> np.ndarray:
 REPEATS = _repeats()
 
 
-@cache
-def panels(store: str, pairs: bool = False) -> Inner:
-    """Makes `multiply_panel` with the kernels of `micro_kernels(store, pairs)`."""
-    multiply_panel_ahead = prefetching_panels(store, pairs)
-
-    @inner
-    def multiply_panel(
-        rows: int,
-        columns: int,
-        k: int,
-        packed_rows: tuple[int, int, int],
-        packed_panel: tuple[int, int],
-        c: int,
-        row_c: int,
-        accumulate: int,
-    ) -> None:
-        """Calls `multiply_panel_ahead` without prefetching."""
-        nothing = (0, 0, 0, 0)
-        multiply_panel_ahead(rows, columns, k, packed_rows, packed_panel, nothing, nothing, c, row_c, accumulate)
-
-    return multiply_panel
+NOTHING_AHEAD = (0, 0, 0, 0)
+"""The `prefetched` of kernels that prefetch nothing."""
 
 
 @cache
-def prefetching_panels(store: str, pairs: bool = False, right: str = "f32") -> Inner:
-    """Makes `multiply_panel_ahead` with the kernels of `micro_kernels(store, pairs)`.
+def panels(store: str, pairs: bool = False, right: str = "f32") -> Inner:
+    """Makes `multiply_panel` with the kernels of `micro_kernels(store, pairs)`.
 
     If elements of B are of another type than float32, the panel is in memory: the first kernel packs it for the others
     at the address and with the pitch of `prefetched`, and nothing is prefetched.
@@ -75,7 +56,7 @@ def prefetching_panels(store: str, pairs: bool = False, right: str = "f32") -> I
     packing_kernel = kernels.micro_kernels(store, right=right)
 
     @inner
-    def multiply_panel_ahead(
+    def multiply_panel(
         rows: int,
         columns: int,
         k: int,
@@ -122,4 +103,4 @@ def prefetching_panels(store: str, pairs: bool = False, right: str = "f32") -> I
             ahead += 2 * second_ahead * blocks
             blocks_ahead -= blocks
 
-    return multiply_panel_ahead
+    return multiply_panel

@@ -22,7 +22,6 @@ from engine.host.passes.split_products import split_products
 from engine.host.passes.touched_rows import skip_untouched_rows
 from engine.host.passes.unit_fusion import fuse_units
 from engine.host.passes.vector_units import fit_units
-from engine.host.passes.widened_operands import widen_operands
 from engine.program.passes.loop_invariants import hoist_loop_invariants
 from engine.program.run_passes import Pass
 
@@ -35,7 +34,6 @@ HOST_PASSES: tuple[Pass, ...] = (
     multiply_edges,
     pool_unpadded,
     round_operands,
-    widen_operands,
     fuse_producers,
     fuse_units,
     split_products,

@@ -28,10 +28,9 @@ class Contraction(Work):
     `result_type`. Where k is split, part s writes its partial sums s * `partial_pitch` bytes further on. With `bf16x3`
     each float32 is split into three bfloat16 values, which matrix registers multiply. With `depthwise` there is one
     column, batches are neighbours in all three arrays, and a unit has the rows of all of them. With `panels`,
-    `PanelPacking` has packed B. With `rounds_b` B is float32 in memory, rounded to f16 where it is packed. With
-    `widened` A and B are widened 16-bit floats, and are summed in the same parts as 16-bit ones. Units prefetch their
-    rows of `ahead`, arrays like C that are read after it. Where each unit has a batch of its own, it prefetches those
-    operands of the next unit that `next_unit`, a sum of NextUnit, names.
+    `PanelPacking` has packed B. With `rounds_b` B is float32 in memory, rounded to f16 where it is packed. Units
+    prefetch their rows of `ahead`, arrays like C that are read after it. Where each unit has a batch of its own, it
+    prefetches those operands of the next unit that `next_unit`, a sum of NextUnit, names.
     """
 
     a: Address
@@ -54,7 +53,6 @@ class Contraction(Work):
     depthwise: bool = False
     panels: bool = False
     rounds_b: bool = False
-    widened: bool = False
     ahead: tuple[Address, ...] = ()
     next_unit: int = 0
 
@@ -96,9 +94,8 @@ class Contraction(Work):
 
     @property
     def is_float32(self) -> bool:
-        """Whether the product multiplies float32 values as they are: not split, not depthwise, not widened."""
-        is_other = self.bf16x3 or self.depthwise or self.widened
-        return self.operand_type == self.result_type == "f32" and not is_other
+        """Whether the product multiplies float32 values as they are: not split, not depthwise."""
+        return self.operand_type == self.result_type == "f32" and not (self.bf16x3 or self.depthwise)
 
     @property
     def run_a(self) -> int:
