@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.ir import Computation, DotDimensionNumbers, Instruction, Module
+from engine.ir import Computation, DotDimensionNumbers, Instruction
 from engine.ir.affine import row_major_strides
 from engine.passes import construct
-from engine.passes.rewriting import Visit, changed, rewrite_each
+from engine.passes.rewriting import Visit, changed, for_each
 
 FAR_BYTES = 4096
 """Distance of a batch's rows from which each is in a page of its own, which no prefetcher reads ahead."""
@@ -20,12 +20,9 @@ LEAST_BYTES = 1 << 17
 """Bytes of a product from which its batches become outermost: a smaller one stays in a near cache."""
 
 
-def batches_outermost(module: Module) -> Module:
+@for_each
+def batches_outermost(computation: Computation) -> Visit:
     """Makes dots read the transposed results of other dots, if their batches are then contiguous."""
-    return rewrite_each(module, _visit_for)
-
-
-def _visit_for(computation: Computation) -> Visit:
     users = computation.users()
     orders = {
         each: order

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.ir import Computation, Instruction, Module
+from engine.ir import Computation, Instruction
 from engine.passes import construct
 from engine.passes.activation_derivatives import ActivationDerivatives
 from engine.passes.fusible import is_elementwise
-from engine.passes.rewriting import Visit, changed, make, rewrite_each
+from engine.passes.rewriting import Visit, changed, for_each, make
 from engine.passes.splats import splat_value
 
 SUMS, LINEAR = ("add", "subtract"), ("add", "subtract", "multiply", "negate")
@@ -37,15 +37,12 @@ class Scaled(NamedTuple):
     expression: Instruction | None
 
 
-def factored_derivatives(module: Module) -> Module:
+@for_each
+def factored_derivatives(computation: Computation) -> Visit:
     """Factors gradients out of sums, where the other factor is a derivative that the forward pass may store.
 
     Derivatives are f32, or 16-bit floats.
     """
-    return rewrite_each(module, _visit_for)
-
-
-def _visit_for(computation: Computation) -> Visit:
     derivatives = ActivationDerivatives(computation)
 
     def visit(before: Instruction, instruction: Instruction) -> Instruction | None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from engine.ir import Computation, Instruction, Module, TupleShape
-from engine.passes.rewriting import Visit, changed, make, rewrite_each
+from engine.ir import Computation, Instruction, TupleShape
+from engine.passes.rewriting import Visit, changed, for_each, make
 
 
-def limit_sorts(module: Module) -> Module:
+@for_each
+def limit_sorts(computation: Computation) -> Visit:
     """Gives sorts all of whose results are sliced a `limit`, and results of that length.
 
     The sorts without a limit are left for dead_code to remove.
     """
-    return rewrite_each(module, _visit_for)
-
-
-def _visit_for(computation: Computation) -> Visit:
     if all(i.opcode != "sort" for i in computation.instructions):
         return lambda before, instruction: None
     users = computation.users()

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from engine.ir import Computation, Instruction, Module, Shape, TupleShape
+from engine.ir import Computation, Instruction, Shape, TupleShape
 from engine.passes import construct
 from engine.passes.fusible import is_elementwise, is_reduction, is_unit_reshape
-from engine.passes.rewriting import RuleSet, Visit, changed, make, rewrite_each
+from engine.passes.rewriting import RuleSet, Visit, changed, for_each, make
 from engine.passes.rules import reshape, trivial
 from engine.passes.splats import splat_value
 
@@ -45,12 +45,9 @@ class Merge:
         return tuple(sorted({0} if gone else set()) + sorted(d - self.count + 1 for d in found - gone))
 
 
-def merged_dimensions(module: Module) -> Module:
+@for_each
+def merged_dimensions(computation: Computation) -> Visit:
     """Computes regions of fusible operations, and the reductions of their results, on merged dimensions."""
-    return rewrite_each(module, _visit_for)
-
-
-def _visit_for(computation: Computation) -> Visit:
     found = _Regions(computation).found
 
     def visit(before: Instruction, instruction: Instruction) -> Instruction | None:

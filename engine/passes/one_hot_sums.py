@@ -21,7 +21,7 @@ from engine.ops.apply import single_operation
 from engine.ops.registry import DEFINITIONS
 from engine.passes.construct import broadcast, elementwise, reshape, splat_of
 from engine.passes.fusible import is_elementwise, is_moving, is_scalar_constant, is_unit_reshape
-from engine.passes.rewriting import changed, make, rewrite_each
+from engine.passes.rewriting import changed, make, rewrite
 from engine.passes.splats import splat_value
 
 MOST_OPERATIONS = 64
@@ -216,7 +216,7 @@ LEAST_TERMS = 4096
 
 def one_hot_sums(module: Module) -> Module:
     """Replaces every sum of one-hot terms along the last dimension by its term at the label, with the same bits."""
-    return rewrite_each(module, lambda computation: _term)
+    return rewrite(module, _term)
 
 
 def _term(before: Instruction, instruction: Instruction) -> Instruction | None:

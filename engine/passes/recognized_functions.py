@@ -11,10 +11,10 @@ from math import erfc
 
 import numpy as np
 
-from engine.ir import Computation, Instruction, Module, Shape
+from engine.ir import Computation, Instruction, Shape
 from engine.ops.registry import DEFINITIONS
 from engine.passes.fusible import is_elementwise, is_unit_reshape
-from engine.passes.rewriting import Visit, changed, make, rewrite_each
+from engine.passes.rewriting import Visit, changed, for_each, make
 from engine.passes.splats import splat_value
 
 MOST_OPERATIONS = 150
@@ -30,12 +30,9 @@ Path = tuple[int, ...]
 logger = logging.getLogger("ipu")
 
 
-def recognized_functions(module: Module) -> Module:
+@for_each
+def recognized_functions(computation: Computation) -> Visit:
     """Replaces f32 subgraphs that have the values of erfc at many points by `erfc`."""
-    return rewrite_each(module, _visit_for)
-
-
-def _visit_for(computation: Computation) -> Visit:
     position = {instruction: k for k, instruction in enumerate(computation.instructions)}
 
     def visit(before: Instruction, instruction: Instruction) -> Instruction | None:

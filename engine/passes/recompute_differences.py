@@ -5,20 +5,17 @@ Batch normalisation reads it for the variance and again, much later, in the back
 
 from __future__ import annotations
 
-from engine.ir import Computation, Instruction, Module, Shape
+from engine.ir import Computation, Instruction, Shape
 from engine.passes.fusible import is_elementwise, is_reduction
-from engine.passes.rewriting import Visit, changed, rewrite_each
+from engine.passes.rewriting import Visit, changed, for_each
 
 FARTHEST = 16
 """Most instructions considered between a reduction and the difference."""
 
 
-def recompute_differences(module: Module) -> Module:
+@for_each
+def recompute_differences(computation: Computation) -> Visit:
     """Copies differences whose users are all elementwise or reductions: these fuse the copies into their loops."""
-    return rewrite_each(module, _visit_for)
-
-
-def _visit_for(computation: Computation) -> Visit:
     users = computation.users()
     chosen = {each for each in computation.instructions if _is_cheap(each, users[each])}
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.ir import Computation, Instruction, Module
+from engine.ir import Computation, Instruction
 from engine.passes.recomputed import LEAST_ELEMENTS, SMALL
-from engine.passes.rewriting import Visit, changed, rewrite_each
+from engine.passes.rewriting import Visit, changed, for_each
 from engine.passes.splats import splat_value
 
 STEPS = ("add", "subtract", "multiply")
@@ -20,12 +20,9 @@ READERS = ("and", "select", "multiply")
 """Opcodes that may stand between a mask and the instruction that reads x."""
 
 
-def recompute_masks(module: Module) -> Module:
+@for_each
+def recompute_masks(computation: Computation) -> Visit:
     """Compares s * x + b, computed again, with a rectifier's bound in place of its result."""
-    return rewrite_each(module, _visit_for)
-
-
-def _visit_for(computation: Computation) -> Visit:
     users = computation.users()
     found = {each: x for each in computation.instructions if (x := _source(each, users)) is not None}
     copies: dict[Instruction, Instruction] = {}

@@ -8,6 +8,7 @@ a rewritten operand affects are copied, all others stay the same objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import Any
 
 from engine.errors import InternalError
@@ -114,6 +115,16 @@ def rewrite(module: Module, visit: Visit) -> Module:
 def rewrite_each(module: Module, visit_for: Callable[[Computation], Visit]) -> Module:
     """Rewrites every computation, callees first, with rules built for it; the same module if none changed."""
     return with_computations(module, lambda computation, new: _Sweep(visit_for(computation), new).run(computation))
+
+
+def for_each(visit_for: Callable[[Computation], Visit]) -> Callable[[Module], Module]:
+    """A decorator: the pass that rewrites every computation with rules built for it."""
+
+    @wraps(visit_for)
+    def rewriting(module: Module) -> Module:
+        return rewrite_each(module, visit_for)
+
+    return rewriting
 
 
 class Names:

@@ -5,18 +5,15 @@ Readers of the slices then need neither the whole array nor a codelet that compu
 
 from __future__ import annotations
 
-from engine.ir import Computation, Instruction, Module
+from engine.ir import Computation, Instruction
 from engine.passes.construct import slice_of
 from engine.passes.fusible import is_elementwise, is_unit_reshape
-from engine.passes.rewriting import Visit, changed, rewrite_each
+from engine.passes.rewriting import Visit, changed, for_each
 
 
-def slices_first(module: Module) -> Module:
+@for_each
+def slices_first(computation: Computation) -> Visit:
     """Slices the operands of operations that are read through slices alone, with no element in two of them."""
-    return rewrite_each(module, _visit_for)
-
-
-def _visit_for(computation: Computation) -> Visit:
     users = computation.users()
     sliced: dict[Instruction, tuple[Instruction, ...]] = {}
     for instruction in reversed(computation.instructions):

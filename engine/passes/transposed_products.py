@@ -6,9 +6,9 @@ product become sums over the transposed array, so that only this one has readers
 
 from __future__ import annotations
 
-from engine.ir import Computation, Instruction, Module
+from engine.ir import Computation, Instruction
 from engine.passes import construct
-from engine.passes.rewriting import Visit, changed, rewrite_each
+from engine.passes.rewriting import Visit, changed, for_each
 
 Order = tuple[int, ...]
 LEAST_ELEMENTS, LEAST_LANES = 1 << 14, 16
@@ -57,12 +57,9 @@ def is_sum(instruction: Instruction) -> bool:
     return instruction.opcode == "reduce" and len(instruction.operands) == 2
 
 
-def sums_of_transposed_products(module: Module) -> Module:
+@for_each
+def sums_of_transposed_products(computation: Computation) -> Visit:
     """Replaces sums of a product that is read transposed by sums of the transposed array."""
-    return rewrite_each(module, _visit_for)
-
-
-def _visit_for(computation: Computation) -> Visit:
     users = computation.users()
 
     def visit(before: Instruction, instruction: Instruction) -> Instruction | None:

@@ -14,7 +14,7 @@ from engine.profile.options import Assumptions
 from engine.profile.plan import best_plan
 from engine.profile.slices import plan_lookup
 from engine.profile.streams import FROM_HOST
-from engine.profile.superstep import lookup_at_home, options_of, product_of, product_step
+from engine.profile.superstep import lookup_at_home, options_of, product_of
 from engine.profile.superstep_cost import SuperstepCost
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.program.work.convolution import Convolution
@@ -139,7 +139,7 @@ class _Merger:
         added = ("columns", "distinct_b") if shares_a else ("rows", "distinct_a")
         whole = replace(products[0], **{name: sum(getattr(p, name) for p in products) for name in added})
         options = options_of(first, self.planning[group[0]])
-        return product_step(best_plan(whole.convolution, self.target, options))
+        return best_plan(whole.convolution, self.target, options)
 
     def operand_of(self, number: int) -> Callable[[ComputeSet], Hashable | None]:
         """A function that returns operand `number` of a product, with types and sizes that sharing products have."""

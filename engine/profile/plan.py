@@ -33,7 +33,7 @@ from engine.profile.matrix_engine import (
     vector_cycles,
 )
 from engine.profile.options import DEFAULT_OPTIONS, ProductOptions
-from engine.profile.superstep_cost import Phases
+from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import tables
 from engine.target import Target
 
@@ -100,26 +100,15 @@ OUTER_PRODUCT, VECTORS = "outer product", "vectors"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(Phases):
-    """Cycles, number of tiles used, and temporary bytes on each: received ones, partial results, copies.
+class Plan(SuperstepCost):
+    """The cost of a plan. Its temporary bytes are received ones, partial results and copies.
 
-    `method` is the vertex. `cuts` are the numbers of blocks of groups, output positions, output features and terms.
-    The whole runs in `passes`, one after the other.
+    `cuts` are the numbers of blocks of groups, output positions, output features and terms. The whole runs in `passes`,
+    one after the other.
     """
 
-    compute: int
-    exchange: int
-    sync: int
-    tiles: int
-    received_bytes: int
-    partial_bytes: int
-    method: str
-    cuts: tuple[int, int, int, int]
+    cuts: tuple[int, ...] = (1, 1, 1, 1)
     passes: int = 1
-
-    @property
-    def temporary_bytes(self) -> int:
-        return self.received_bytes + self.partial_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +128,10 @@ class _Ways:
         return self.compute + self.exchange + self.sync
 
     def at(self, number: int, passes: int) -> Plan:
-        sizes = (self.compute, self.exchange, self.sync, self.cuts.tiles, self.received, self.partial)
-        groups, rows, outputs, k = (int(each[number]) for each in self.cuts.axes)
-        compute, exchange, sync, tiles, came, partial = (int(size[number]) for size in sizes)
-        cuts = (groups, rows, outputs, k)
-        return Plan(compute, exchange, sync, tiles, came, partial, self.method, cuts, passes)
+        cuts, held = tuple(int(each[number]) for each in self.cuts.axes), self.received + self.partial
+        sizes = (self.compute, self.exchange, self.sync, self.cuts.tiles, held, self.received)
+        compute, exchange, sync, tiles, temporary, came = (int(size[number]) for size in sizes)
+        return Plan(compute, exchange, sync, tiles, temporary, came, self.method, cuts, passes)
 
 
 @lru_cache(maxsize=4096)

@@ -14,7 +14,7 @@ from engine.profile.families import dynamic_lookup_of, family_step, lookup_of
 from engine.profile.mapping import Spread, spread, spread_evenly
 from engine.profile.matmul import Product
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions, ProductOptions
-from engine.profile.plan import Plan, best_plan
+from engine.profile.plan import best_plan
 from engine.profile.slices import Lookup, plan_lookup
 from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import declared_cycles, kind_of, pooling_cycles, smaller_cycles, vertex_cycles, work_of
@@ -31,9 +31,7 @@ def superstep(
     """Cost of a compute set, given the layouts of its operands. Raises InternalError for an unknown codelet."""
     if compute_set.work_estimate.multiply_adds and kind_of(compute_set.work_estimate.element_type) != "integer":
         options = options_of(compute_set, assumptions)
-        return one_after_the_other(
-            [product_step(best_plan(each, target, options)) for each in planned_of(compute_set, layouts)]
-        )
+        return one_after_the_other([best_plan(each, target, options) for each in planned_of(compute_set, layouts)])
     if layouts.adds_parts(compute_set) or compute_set in layouts.library.keys:
         shape = compute_set.writes[0].buffer.shape
         return SuperstepCost(0, 0, 0, spread(shape.elements, shape.dtype.itemsize, target).tiles, 0)
@@ -122,12 +120,6 @@ def product_of(compute_set: ComputeSet, layouts: Layouts) -> Product:
     a, b = (span.buffer.shape.elements for span in compute_set.reads[:2])
     kind, resident = kind_of(work_estimate.element_type), _resident(compute_set, layouts)
     return Product(batches, rows, columns, k, kind, a, b, resident, _transposed(compute_set, layouts))
-
-
-def product_step(plan: Plan) -> SuperstepCost:
-    """Cost of a plan as a superstep."""
-    held = plan.temporary_bytes
-    return SuperstepCost(plan.compute, plan.exchange, plan.sync, plan.tiles, held, plan.received_bytes, plan.method)
 
 
 def one_after_the_other(steps: Sequence[SuperstepCost]) -> SuperstepCost:
