@@ -8,7 +8,7 @@ An instruction's attributes carry HLO's names: `parameter_number`, `literal` (a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,24 +102,27 @@ class Module:
         return root.operands if root.opcode == "tuple" else (root,)
 
 
-def topological(roots: Iterable[Instruction]) -> list[Instruction]:
-    """The roots and all they depend on, operands first, in depth-first post-order."""
+def topological(roots: Iterable[Instruction], enters: Callable[[Instruction], bool] | None = None) -> list[Instruction]:
+    """The roots and all they depend on, operands first, in depth-first post-order.
+
+    With `enters`, without what only instructions depend on for which it is false.
+    """
     order: list[Instruction] = []
-    state: dict[Instruction, bool] = {}
+    seen: set[Instruction] = set()
+
+    def operands_of(instruction: Instruction) -> Iterator[Instruction]:
+        seen.add(instruction)
+        return iter(instruction.operands if enters is None or enters(instruction) else ())
+
     for start in roots:
-        stack = [(start, iter(start.operands))]
-        if start in state:
-            continue
-        state[start] = False
+        stack = [] if start in seen else [(start, operands_of(start))]
         while stack:
             instruction, operands = stack[-1]
             for operand in operands:
-                if operand not in state:
-                    state[operand] = False
-                    stack.append((operand, iter(operand.operands)))
+                if operand not in seen:
+                    stack.append((operand, operands_of(operand)))
                     break
             else:
                 stack.pop()
-                state[instruction] = True
                 order.append(instruction)
     return order

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from engine.errors import InternalError, UnsupportedOperation
-from engine.ir import Instruction, Module, Shape
+from engine.ir import Instruction, Module, Shape, topological
 from engine.ir.device_operations import is_checkpoint
 from engine.ir.opcodes import NOT_STORED, SOURCES
 from engine.ir.properties import is_repeatable
@@ -70,9 +70,10 @@ def plan_parts(
         roots = [*plan.crossings, *(mark.operands[0] for mark in plan.marks), *results, *plan.last]
         recomputes = recompute != "none" and plan.position > placement.stages
         again = 2 * placement.stages - 1 - plan.position if recomputes else None
-        found = _Walk(plan.position, position, again, recompute == "with_backpropagation").run(roots)
-        copied = sorted(found.copied, key=order.__getitem__)
-        if found.from_checkpoints and recomputes:
+        from_checkpoints = recompute == "with_backpropagation"
+        copied, reads = _Walk(plan.position, position, again, from_checkpoints).run(roots)
+        copied.sort(key=order.__getitem__)
+        if from_checkpoints and recomputes:
             copied = demanded(sorted(roots, key=order.__getitem__), copied)
         for instruction in copied:
             if instruction.opcode != "parameter":
@@ -83,7 +84,7 @@ def plan_parts(
                 plan.variables[instruction] = instruction["parameter_number"]
             else:
                 plan.shared.append(instruction)
-        plan.reads = sorted(found.crossings, key=order.__getitem__)
+        plan.reads = sorted(reads, key=order.__getitem__)
         for value in plan.reads:
             _require_array(value)
             if value not in (writer := plans[position[value]]).crossings:
@@ -99,21 +100,12 @@ class _Walk:
     ) -> None:
         self.position, self.placed = position, placed
         self.again, self.from_checkpoints = again, from_checkpoints
-        self.copied: set[Instruction] = set()
-        self.crossings: set[Instruction] = set()
 
-    def run(self, roots: Iterable[Instruction]) -> _Walk:
-        pending = list(roots)
-        while pending:
-            instruction = pending.pop()
-            if instruction in self.copied or instruction in self.crossings:
-                continue
-            if self._is_computed(instruction):
-                self.copied.add(instruction)
-                pending += instruction.operands
-            else:
-                self.crossings.add(instruction)
-        return self
+    def run(self, roots: Iterable[Instruction]) -> tuple[list[Instruction], list[Instruction]]:
+        """The instructions that the part computes, and those it reads."""
+        found = topological(roots, self._is_computed)
+        computed = {each: self._is_computed(each) for each in found}
+        return [each for each in found if computed[each]], [each for each in found if not computed[each]]
 
     def _is_computed(self, instruction: Instruction) -> bool:
         at = self.placed.get(instruction, self.position)
@@ -133,16 +125,8 @@ def demanded(roots: Iterable[Instruction], computed: Sequence[Instruction]) -> l
 
     Roots that are gradients come in the order of backpropagation: values before a checkpoint are recomputed last.
     """
-    among, found = set(computed), dict[Instruction, None]()
-    for root in roots:
-        stack = [root]
-        while stack:
-            waiting = [each for each in stack[-1].operands if each in among and each not in found]
-            if waiting:
-                stack += waiting[::-1]
-            elif (done := stack.pop()) in among:
-                found[done] = None
-    return list(found)
+    among = set(computed)
+    return [each for each in topological(roots, among.__contains__) if each in among]
 
 
 def costs_nothing(instruction: Instruction) -> bool:

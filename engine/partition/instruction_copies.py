@@ -33,14 +33,8 @@ class InstructionCopies:
 
     def of(self, instruction: Instruction) -> Instruction:
         """The copy or the replacement of an instruction, its operands copied before it."""
-        pending, needed = [instruction], set()
-        while pending:
-            each = pending.pop()
-            if each not in self._new and each not in needed:
-                needed.add(each)
-                pending += each.operands
-        for each in topological([instruction]) if needed else ():
-            if each in needed:
+        for each in topological([instruction], lambda i: i not in self._new):
+            if each not in self._new:
                 # New objects, even if nothing changes: no instruction may belong to two computations.
                 self._new[each] = add_copy(self._builder, each, [self._new[operand] for operand in each.operands])
         return self._new[instruction]

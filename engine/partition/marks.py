@@ -136,17 +136,8 @@ def _refuse_gradients_after_updates(marks: Iterable[Instruction], after: set[Ins
 
 def frontier(roots: Iterable[Instruction], varying: set[Instruction]) -> list[Instruction]:
     """The values that the roots take from the gradient part, other than through marks."""
-    found: dict[Instruction, None] = {}
-    pending = list(roots)
-    seen = set(pending)
-    while pending:
-        instruction = pending.pop()
-        if instruction in varying:
-            found[instruction] = None
-        elif not is_mark(instruction):
-            pending += [operand for operand in instruction.operands if operand not in seen]
-            seen.update(instruction.operands)
-    return [i for i in topological(found) if i in found]
+    reached = topological(roots, lambda i: i not in varying and not is_mark(i))
+    return [i for i in reached if i in varying]
 
 
 def _update_from_batch(variable: str, value: Instruction) -> ConfigurationError:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal
 
-from engine.ir import Instruction, Module, Shape
+from engine.ir import Instruction, Module, Shape, topological
 from engine.ir.builder import Builder
 from engine.partition.crossings import PartPlan
 from engine.partition.instruction_copies import add_copy
 from engine.partition.marks import Cut, accumulator_of
 from engine.partition.stages import Placement
-from engine.partition.taken_branches import taken, up_to
+from engine.partition.taken_branches import taken
 from engine.passes.loops.rebuilding import with_own_names
 
 Key = tuple[str, Any]
@@ -83,7 +83,7 @@ def _foreign(values: Mapping[int, Instruction], stage: int, parts: Cut, placemen
     """Values from other stages that updates read: gradients, or small arrays of only gradients, such as a norm."""
     stages: dict[Instruction, set[int]] = {}
     marks = set(parts.marks)
-    for each in up_to(values.values(), marks):
+    for each in topological(values.values(), lambda i: i not in marks):
         if each in marks:
             stages[each] = {stage_of_mark(each, placement)}
         else:
@@ -156,7 +156,8 @@ class _Step:
         """The step that computes new values, given the values that other stages compute for them."""
         marks, new = set(self.parts.marks), dict[Instruction, Instruction]()
         updated = [self.parameters[number] for number in values]
-        for each in dict.fromkeys([*up_to(values.values(), marks | foreign), *updated]):
+        needed = topological(values.values(), lambda i: i not in marks and i not in foreign)
+        for each in dict.fromkeys([*needed, *updated]):
             if each in foreign:
                 new[each] = self._parameter(("value", each), each.array_shape, "feed", each)
             elif each.opcode == "parameter":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from engine.ir import Instruction, Module, Shape
+from engine.ir import Instruction, Module, Shape, topological
 from engine.partition.accumulation import Accumulation, Reduction
 from engine.partition.crossings import PartPlan, costs_nothing, plan_parts
 from engine.partition.marks import Cut, cut
@@ -62,15 +62,8 @@ def split(plan: PartPlan, position: Mapping[Instruction, int], forward: int, cut
 
 def _needed(plan: PartPlan, roots: Iterable[Instruction], stop: Set[Instruction]) -> set[Instruction]:
     """The instructions a plan computes or reads for some of its values, without the operands of those in `stop`."""
-    copied, found = set(plan.copied), set[Instruction]()
-    pending = list(roots)
-    while pending:
-        instruction = pending.pop()
-        if instruction not in found:
-            found.add(instruction)
-            if instruction in copied and instruction not in stop:
-                pending += instruction.operands
-    return found
+    copied = set(plan.copied) - stop
+    return set(topological(roots, copied.__contains__))
 
 
 def _restricted(plan: PartPlan, needed: set[Instruction]) -> PartPlan:

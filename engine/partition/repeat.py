@@ -27,7 +27,6 @@ from engine.partition.process_order import in_one_order
 from engine.partition.processes import Processes
 from engine.partition.replicas import Kind, Replicated, kinds_of
 from engine.partition.row_gradients import accumulated
-from engine.partition.taken_branches import up_to
 from engine.passes.dead_code import dead_code
 from engine.passes.factored_derivatives import factored_derivatives
 from engine.passes.inline_calls import inline_calls, inline_other_calls
@@ -333,7 +332,7 @@ class Repetition:
 
     def _enqueue_for_replicas(self, copies: InstructionCopies) -> None:
         """Adds each outfeed that updates depend on once for each replica: each enqueues, as on a chip."""
-        for outfeed in up_to(self.parts.updates.values(), copies.known()):
+        for outfeed in topological(self.parts.updates.values(), lambda i: i not in copies.known()):
             if target_of(outfeed) != OUTFEED or outfeed in copies.known():
                 continue
             *leaves, token = [copies.of(operand) for operand in outfeed.operands]

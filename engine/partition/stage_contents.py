@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.ir import Instruction
+from engine.ir import Instruction, topological
 from engine.partition.crossings import PartPlan
 from engine.partition.marks import Cut, accumulator_of, is_mark, is_total
 from engine.partition.schedule import Schedule
@@ -62,26 +62,9 @@ def _optimizer_state(
     """The bytes of variables of the update alone, in the stage of their gradients; without gradients in stage 0."""
     sizes = [0] * stages
     for number, value in cut.updates.items():
-        parameters, marks = _sources(value)
-        own = [p for p in parameters if p["parameter_number"] == number and p not in counted]
-        found = [stage_of_mark[mark] for mark in marks if mark in stage_of_mark]
+        sources = topological([value], lambda i: not is_mark(i))
+        own = [i for i in sources if i.get("parameter_number") == number and i not in counted]
+        found = [stage_of_mark[i] for i in sources if i in stage_of_mark]
         for parameter in own:
             sizes[min(found, default=0)] += parameter.array_shape.bytes
     return sizes
-
-
-def _sources(value: Instruction) -> tuple[list[Instruction], list[Instruction]]:
-    """The parameters and the marks from which the update computes a new value."""
-    pending, seen = [value], {value}
-    parameters, marks = [], []
-    while pending:
-        instruction = pending.pop()
-        if is_mark(instruction):
-            marks.append(instruction)
-            continue
-        if instruction.opcode == "parameter":
-            parameters.append(instruction)
-        new = [operand for operand in instruction.operands if operand not in seen]
-        seen.update(new)
-        pending += new
-    return parameters, marks

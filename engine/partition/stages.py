@@ -74,12 +74,8 @@ def stages_of_calls(needed: Iterable[Instruction], backward: set[Instruction]) -
 
 def _taken(members: Iterable[Instruction]) -> set[Instruction]:
     """The operands of a call, looking through unnamed instructions: tuples and their elements, added by passes."""
-    found, pending = set[Instruction](), list(members)
-    while pending:
-        new = [operand for operand in pending.pop().operands if operand not in found]
-        found.update(new)
-        pending += [operand for operand in new if not operand.op_name]
-    return found
+    operands = (operand for each in members for operand in each.operands)
+    return set(topological(operands, lambda operand: not operand.op_name))
 
 
 NOWHERE = 10**6

@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
-from engine.ir import Instruction
+from engine.ir import Instruction, topological
 from engine.passes.rewriting import with_parts
-
-
-def up_to(roots: Iterable[Instruction], ends: Collection[Instruction]) -> list[Instruction]:
-    """The instructions that roots depend on, operands first, with the ends but without the ends' operands."""
-    found: dict[Instruction, None] = {}
-    stack = [(root, False) for root in roots]
-    while stack:
-        instruction, operands_done = stack.pop()
-        if operands_done:
-            found[instruction] = None
-        elif instruction not in found:
-            stack.append((instruction, True))
-            if instruction not in ends:
-                stack += [(operand, False) for operand in instruction.operands if operand not in found]
-    return list(found)
 
 
 def taken(values: Mapping[int, Instruction], ends: Collection[Instruction]) -> dict[int, Instruction]:
@@ -31,7 +16,7 @@ def taken(values: Mapping[int, Instruction], ends: Collection[Instruction]) -> d
     `ends`, the gradients, stay the same objects.
     """
     new: dict[Instruction, Instruction] = {}
-    for each in up_to(values.values(), ends):
+    for each in topological(values.values(), lambda i: i not in ends):
         new[each] = each if each in ends else _copied(each, new)
     return {number: new[value] for number, value in values.items()}
 
