@@ -5,7 +5,7 @@ Its masked stores take twelve cycles on AMD's processors, and it has no masked l
 
 from __future__ import annotations
 
-from engine.machine_code.llvm import ir
+from engine.machine_code.llvm import call_named, ir
 
 LANES = 8  # of AVX2
 MOST_BYTES = 4  # of an element
@@ -50,12 +50,6 @@ def _bytes(element: ir.Type) -> int:
     return element.width // 8 if isinstance(element, ir.IntType) else 2 if isinstance(element, ir.HalfType) else 4
 
 
-def _call(builder: ir.IRBuilder, name: str, kind: ir.Type, *arguments: ir.Value) -> ir.Value:
-    known = builder.module.globals.get(name)
-    function = known or ir.Function(builder.module, ir.FunctionType(kind, [each.type for each in arguments]), name)
-    return builder.call(function, arguments)
-
-
 def store_first(builder: ir.IRBuilder, value: ir.Value, address: ir.Value, count: ir.Value) -> None:
     """Stores the lanes below an int32 count of elements of at most MOST_BYTES, to an int64 address.
 
@@ -78,7 +72,7 @@ def _store_ends(builder: ir.IRBuilder, value: ir.Value, address: ir.Value, count
     if size == 4:
         first = builder.insert_element(ir.Constant(WORDS, ir.Undefined), begin, I32(0))
         order = builder.add(NUMBERS, builder.shuffle_vector(first, first, ir.Constant(WORDS, [0] * LANES)))
-        last = builder.bitcast(_call(builder, PERMUTE, WORDS, builder.bitcast(value, WORDS), order), value.type)
+        last = builder.bitcast(call_named(builder, PERMUTE, WORDS, builder.bitcast(value, WORDS), order), value.type)
     else:
         last = _from_byte(builder, value, offset)
     _store_part(builder, value, address, width)
@@ -93,7 +87,7 @@ def _from_byte(builder: ir.IRBuilder, value: ir.Value, first: ir.Value) -> ir.Va
     number = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), builder.trunc(first, I8), I32(0))
     numbers = builder.shuffle_vector(number, number, ir.Constant(ir.VectorType(I32, 16), [0] * 16))
     order = builder.add(ir.Constant(VECTOR, list(range(16))), numbers)
-    return builder.bitcast(_call(builder, SHUFFLE, VECTOR, builder.bitcast(value, VECTOR), order), value.type)
+    return builder.bitcast(call_named(builder, SHUFFLE, VECTOR, builder.bitcast(value, VECTOR), order), value.type)
 
 
 def _store_part(builder: ir.IRBuilder, value: ir.Value, address: ir.Value, width: int) -> None:

@@ -49,4 +49,11 @@ class BFloat(ir.Type):
         return hash(BFloat)
 
 
-__all__ = ["BFloat", "ir"]
+def call_named(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
+    """Calls a function, declared in the module on first use."""
+    known = builder.module.globals.get(name)
+    signature = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(known or ir.Function(builder.module, signature, name), arguments)
+
+
+__all__ = ["BFloat", "call_named", "ir"]

@@ -12,9 +12,9 @@ from engine.codelets.host.host_call import HostCallBlock
 from engine.codelets.host.queues import leave_step
 from engine.codelets.host.rows import copy_bytes, word
 from engine.codelets.language.build import Codelet, codelet, inner
-from engine.codelets.language.element import BYTES
 from engine.codelets.language.element import load_element as load
 from engine.codelets.language.element import store_element as store
+from engine.codelets.language.lanes import ITEM_BYTES
 from engine.codelets.language.memory import store_i64
 from engine.codelets.rows.index_walk import AHEAD, fetch_lines, load_index
 
@@ -94,7 +94,7 @@ def subtract_rows(element_type: str) -> Codelet:
 
     With several calls in an update it keeps indices and gradients until the last of them.
     """
-    size, computed = BYTES[element_type], "f64" if element_type == "f64" else "f32"
+    size, computed = ITEM_BYTES[element_type], "f64" if element_type == "f64" else "f32"
 
     @inner
     def subtract(table: int, index: int, gradient: int) -> None:

@@ -5,31 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from engine.codelets.language.intrinsic import typed_intrinsic
+from engine.codelets.language.lanes import ITEM_BYTES
 from engine.codelets.language.memory import POINTER, Emitter
 from engine.codelets.language.vector import F16_IN_F32, HALF_TYPES, narrowed, widened
+from engine.ir.shape import NUMPY_TYPES
 from engine.machine_code.llvm import ir
 
-NUMBA_NAMES = {
-    "s8": "int8",
-    "s16": "int16",
-    "s32": "int32",
-    "s64": "int64",
-    "u8": "uint8",
-    "u16": "uint16",
-    "u32": "uint32",
-    "u64": "uint64",
-    "f16": "float32",
-    "bf16": "float32",
-    F16_IN_F32: "float32",
-    "f32": "float32",
-    "f64": "float64",
-    "c64": "complex64",
-    "c128": "complex128",
-}
+NUMBA_NAMES = {name: dtype.name for name, dtype in NUMPY_TYPES.items() if name != "pred"} | dict.fromkeys(
+    (*HALF_TYPES, F16_IN_F32), "float32"
+)
 """The Numba types in which elements are computed."""
-BYTES = {"f16": 2, "bf16": 2, "c64": 8, "c128": 16} | {
-    name: int(name[1:]) // 8 for name in ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64")
-}
 
 
 def storage_name(element_type: str) -> str:
@@ -63,7 +48,7 @@ def load_element(typing_context: Any, address: Any, kind: Any, number: Any) -> t
     signature, converted = decode.definition(typing_context, stored, kind, number)
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        source, size = builder.inttoptr(arguments[0], POINTER), min(BYTES.get(name, 4), 8)
+        source, size = builder.inttoptr(arguments[0], POINTER), min(ITEM_BYTES.get(name, 4), 8)
         value = builder.load(source, align=size, typ=context.get_data_type(stored))
         return converted(context, builder, signature, (value,))
 
@@ -77,7 +62,7 @@ def store_element(typing_context: Any, address: Any, kind: Any, value: Any) -> t
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         narrow = narrowed(builder, arguments[2], name)
-        builder.store(narrow, builder.inttoptr(arguments[0], POINTER), align=min(BYTES[name], 8))
+        builder.store(narrow, builder.inttoptr(arguments[0], POINTER), align=min(ITEM_BYTES[name], 8))
         return context.get_dummy_value()
 
     return _type_of("void")(address, kind, _type_of(NUMBA_NAMES[name])), emit

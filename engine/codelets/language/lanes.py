@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.ir.shape import NUMPY_TYPES
 from engine.machine_code.first_lanes import LANES, MOST_BYTES, load_first, store_first
-from engine.machine_code.llvm import BFloat, ir
+from engine.machine_code.llvm import BFloat, call_named, ir
 from engine.machine_code.processor import rounds_to_bf16
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
@@ -134,11 +134,7 @@ class Lanes:
 
     def call(self, name: str, result: ir.Type, arguments: list[ir.Value]) -> ir.Value:
         """Calls an LLVM intrinsic or an external function by its full name."""
-        module = self.builder.module
-        function = module.globals.get(name)
-        if function is None:
-            function = ir.Function(module, ir.FunctionType(result, [a.type for a in arguments]), name)
-        return self.builder.call(function, arguments)
+        return call_named(self.builder, name, result, *arguments)
 
     def intrinsic(self, name: str, *arguments: ir.Value) -> ir.Value:
         """An intrinsic overloaded on the type of its first argument, which it returns."""

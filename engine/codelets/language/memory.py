@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.codelets.language.intrinsic import intrinsic, typed_intrinsic
-from engine.machine_code.llvm import ir
+from engine.machine_code.llvm import call_named, ir
 from engine.machine_code.processor import ARM, X86
 
 I32 = ir.IntType(32)
@@ -22,10 +22,8 @@ Emitter = Callable[[Any, ir.IRBuilder, Any, tuple[ir.Value, ...]], Any]
 
 
 def call(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
-    """Calls LLVM's intrinsic `llvm.<name>`, declared in the module on first use."""
-    known = builder.module.globals.get(f"llvm.{name}")
-    signature = ir.FunctionType(result, [argument.type for argument in arguments])
-    return builder.call(known or ir.Function(builder.module, signature, f"llvm.{name}"), arguments)
+    """Calls LLVM's intrinsic `llvm.<name>`."""
+    return call_named(builder, f"llvm.{name}", result, *arguments)
 
 
 def loaded_i64(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:

@@ -20,8 +20,9 @@ import numpy as np
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet
-from engine.codelets.language.element import BYTES, store_element
+from engine.codelets.language.element import store_element
 from engine.codelets.language.intrinsic import Float32, intrinsic
+from engine.codelets.language.lanes import ITEM_BYTES
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, POINTER, call, load_f32, loaded_i64
 from engine.codelets.language.record import Address, Record, Table
@@ -168,7 +169,7 @@ def pool_gradient(direction: str, kind: str = "f32") -> Codelet:
 
     Operand and target are of the element type `kind`, f32, f16 or bf16; the source and the initial value are f32.
     """
-    size = BYTES[kind]
+    size = ITEM_BYTES[kind]
 
     def pool_gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
         init = load_f32(word(parameters, PoolGradient.INIT))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from engine.codelets.language.build import Codelet, inner
-from engine.codelets.language.element import BYTES, NUMBA_NAMES, decode, load_element, storage_name, store_element
+from engine.codelets.language.element import NUMBA_NAMES, decode, load_element, storage_name, store_element
 from engine.codelets.language.encoded import Encoded
+from engine.codelets.language.lanes import ITEM_BYTES
 from engine.codelets.language.memory import load_i64, pointer
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchSpace
@@ -21,7 +22,7 @@ from engine.program.work.contraction import Contraction
 COLUMN_BLOCK = 256  # columns summed at a time, in scratch
 
 
-PLAIN_SCRATCH = ScratchSpace(COLUMN_BLOCK * max(BYTES.values()))
+PLAIN_SCRATCH = ScratchSpace(COLUMN_BLOCK * max(ITEM_BYTES.values()))
 
 
 def contract_for(element_type: str, result_type: str | None = None) -> tuple[Codelet, ScratchSpace]:
@@ -44,7 +45,7 @@ def _plain_codelet(kind: str, result: str) -> Codelet:
     """Makes the codelet of these types. Its closure holds only text and numbers, whose repr makes the cache key."""
     storage = storage_name(kind)
     number = NUMBA_NAMES[result]
-    element_bytes, result_bytes = BYTES[kind], BYTES[result]
+    element_bytes, result_bytes = ITEM_BYTES[kind], ITEM_BYTES[result]
 
     @inner
     def contract(at: Operands, block: Block) -> None:
