@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
-from engine.ir.attributes import (
-    ConvolutionDimensionNumbers,
-    DotDimensionNumbers,
-    GatherDimensionNumbers,
-    PaddingDimension,
-    ScatterDimensionNumbers,
-    SliceDimension,
-    Window,
-)
+from engine.ir.attributes import ConvolutionDimensionNumbers, Window, WindowDimension
 from engine.ir.module import Computation, Instruction, Module
 from engine.ir.opcodes import OPCODES
 
@@ -45,17 +37,17 @@ def _print_computation(computation: Computation, is_entry: bool) -> str:
 
 def print_instruction(instruction: Instruction) -> str:
     """One line: name, shape, opcode, operands, attributes, called computations and origin."""
-    parts = [f"{name}={_print_attribute(value)}" for name, value in instruction.attributes.items() if _shown(name)]
+    parts = [
+        f"{name}={_print_attribute(value)}"
+        for name, value in instruction.attributes.items()
+        if name not in IN_PARENTHESES
+    ]
     if instruction.called:
         parts.append(_print_called(instruction))
     if instruction.op_name:
         parts.append(f'metadata={{op_name="{instruction.op_name}"}}')
     head = f"%{instruction.name} = {instruction.shape} {instruction.opcode}({_print_operands(instruction)})"
     return ", ".join([head, *parts])
-
-
-def _shown(name: str) -> bool:
-    return name not in IN_PARENTHESES
 
 
 def _print_operands(instruction: Instruction) -> str:
@@ -84,10 +76,12 @@ def _print_called(instruction: Instruction) -> str:
 
 
 def _print_attribute(value: Any) -> str:
-    for kind, printer in PRINTERS.items():
-        if isinstance(value, kind):
-            return printer(value)
-    if isinstance(value, tuple) and value and hasattr(value[0], "window_dilation"):
+    if isinstance(value, ConvolutionDimensionNumbers):
+        return _print_convolution_numbers(value)
+    if is_dataclass(value):
+        shown = {each.name: getattr(value, each.name) for each in fields(value)}
+        return "{" + ", ".join(f"{name}={_print_attribute(v)}" for name, v in shown.items() if v != ()) + "}"
+    if isinstance(value, tuple) and value and isinstance(value[0], WindowDimension):
         return _print_window(value)
     if isinstance(value, tuple):
         return "{" + ", ".join(_print_attribute(v) for v in value) + "}"
@@ -122,19 +116,3 @@ def _print_convolution_numbers(n: ConvolutionDimensionNumbers) -> str:
     rhs |= {n.kernel_input_feature_dimension: "i", n.kernel_output_feature_dimension: "o"}
     out |= {n.output_batch_dimension: "b", n.output_feature_dimension: "f"}
     return f"{_labels(lhs)}_{_labels(rhs)}->{_labels(out)}"
-
-
-def _print_fields(numbers: Any) -> str:
-    """All fields that are not empty."""
-    fields = {name: getattr(numbers, name) for name in numbers.__dataclass_fields__}
-    return "{" + ", ".join(f"{name}={_print_attribute(v)}" for name, v in fields.items() if v != ()) + "}"
-
-
-PRINTERS: dict[type, Callable[[Any], str]] = {
-    ConvolutionDimensionNumbers: _print_convolution_numbers,
-    DotDimensionNumbers: _print_fields,
-    PaddingDimension: _print_fields,
-    SliceDimension: _print_fields,
-    GatherDimensionNumbers: _print_fields,
-    ScatterDimensionNumbers: _print_fields,
-}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from engine.ir.device_operations import is_host_function, is_queue
 from engine.ir.module import Instruction
 from engine.ir.opcodes import COMMUTATIVE, EFFECTS, ELEMENTWISE, OPCODES
@@ -36,25 +38,21 @@ def _exchanges(instruction: Instruction) -> bool:
 
 def has_side_effect(instruction: Instruction) -> bool:
     """Whether an instruction, or one in a computation that it calls, has a side effect other than on random state."""
-    if not instruction.called:
-        return _exchanges(instruction)
-    pending = [instruction]
-    while pending:
-        current = pending.pop()
-        if _exchanges(current):
-            return True
-        pending += [inner for computation in current.called for inner in computation.instructions]
-    return False
+    return any(map(_exchanges, _with_called(instruction)))
 
 
 def is_repeatable(instruction: Instruction) -> bool:
     """Whether running an instruction twice on the same operands gives the same result and does nothing else."""
     if not instruction.called:
         return instruction.opcode not in EFFECTS and not _exchanges(instruction)
+    every = _with_called(instruction)
+    return not any(each.opcode in EFFECTS or is_host_function(each) or _exchanges(each) for each in every)
+
+
+def _with_called(instruction: Instruction) -> Iterator[Instruction]:
+    """An instruction, and all of the computations that it calls."""
     pending = [instruction]
     while pending:
         current = pending.pop()
-        if current.opcode in EFFECTS or is_host_function(current):
-            return False
+        yield current
         pending += [inner for computation in current.called for inner in computation.instructions]
-    return not has_side_effect(instruction)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -264,8 +265,6 @@ def _plain_strings(value: Any, as_bytes: bool) -> Any:
     if isinstance(value, list):
         return [_plain_strings(each, as_bytes) for each in value]
     if not as_bytes:
-        try:
+        with contextlib.suppress(UnicodeDecodeError):
             return value.decode("utf-8")
-        except UnicodeDecodeError:
-            return {BASE64: base64.b64encode(value).decode("ascii")}
     return {BASE64: base64.b64encode(value).decode("ascii")}
