@@ -14,7 +14,8 @@ from engine.ir.work import most_rows
 from engine.partition.accumulation import Accumulation
 from engine.partition.marks import Cut, accumulator_of
 from engine.partition.micro_batch import INDEX
-from engine.partition.row_gradients import Totals, is_of_rows, row_shapes, table_of
+from engine.partition.pipeline_part import StateSlots
+from engine.partition.row_gradients import is_of_rows, row_shapes, table_of
 from engine.passes.loops.distribute import KEEPS_ITS_WORK
 from engine.passes.loops.rebuilding import with_own_names
 
@@ -34,6 +35,7 @@ class Loop(ABC):
     ) -> None:
         self.entry, self.module, self.roles = entry, module, roles
         self.accumulation, self.parts = accumulation, parts
+        self.slots = StateSlots()
         self.initial: list[Instruction] = []
         self.reduced: dict[Instruction, Instruction] = {}
         self.last: dict[Instruction, Instruction] = {}
@@ -43,9 +45,19 @@ class Loop(ABC):
     def run(self, parameters: Sequence[Instruction], rows: dict[int, Instruction]) -> None:
         """Adds the loop, given the entry's parameters and those of the replicas' rows."""
 
-    def add_counter(self) -> None:
-        """Adds the element that counts iterations, which is the first one."""
+    def add_elements(
+        self, parameters: Sequence[Instruction], rows: Mapping[int, Instruction], leading: tuple[int, ...] = ()
+    ) -> None:
+        """Adds the counter, which is first, and the elements of marks, of variables and of last values.
+
+        Last values have these leading dimensions.
+        """
+        slots, parts = self.slots, self.parts
         self.add(self.entry.constant(0, INDEX))
+        slots.rows = set(rows)
+        slots.gradients = {mark: self.add_gradient(mark) for mark in parts.marks}
+        slots.states = {number: self.add(rows.get(number, parameters[number])) for number in parts.moving}
+        slots.lasts = {value: self.add(self.zeros(value.array_shape, leading)) for value in parts.last}
 
     def add(self, initial: Instruction) -> int:
         """Adds an element to the loop's state; returns its index."""
@@ -83,21 +95,13 @@ class Loop(ABC):
         initial = self.entry.tuple(*self.initial)
         return self.entry.instruction("while", self.shape, (initial,), (following, test), **attributes)
 
-    def take_results(
-        self,
-        loop: Instruction,
-        gradients: Mapping[Instruction, tuple[int, ...]],
-        lasts: Mapping[Instruction, int],
-        states: Mapping[int, int],
-    ) -> None:
-        """Records the loop's results, given the elements of marks, of last values and of variables."""
+    def take_results(self, loop: Instruction) -> None:
+        """Records the loop's results."""
         entry = self.entry
-        for mark, slots in gradients.items():
-            total = self._total(mark, tuple(entry.get_tuple_element(loop, slot) for slot in slots))
+        for mark, slots in self.slots.gradients.items():
+            totals = tuple(entry.get_tuple_element(loop, slot) for slot in slots)
+            total = totals[0] if len(totals) == 1 else table_of(entry, mark, totals)
             same = total.shape == mark.shape
             self.reduced[mark] = total if same else entry.convert(total, mark.array_shape.element_type)
-        self.last = {value: entry.get_tuple_element(loop, slot) for value, slot in lasts.items()}
-        self.moved = {number: entry.get_tuple_element(loop, slot) for number, slot in states.items()}
-
-    def _total(self, mark: Instruction, totals: Totals) -> Instruction:
-        return totals[0] if len(totals) == 1 else table_of(self.entry, mark, totals)
+        self.last = {value: entry.get_tuple_element(loop, slot) for value, slot in self.slots.lasts.items()}
+        self.moved = {number: entry.get_tuple_element(loop, slot) for number, slot in self.slots.states.items()}

@@ -18,7 +18,7 @@ from engine.partition.crossings import PartPlan
 from engine.partition.loop_state import COUNTER, Loop
 from engine.partition.marks import Cut
 from engine.partition.micro_batch import INDEX, MicroBatch
-from engine.partition.pipeline_part import Outputs, StateSlots, add_part
+from engine.partition.pipeline_part import Outputs, add_part
 from engine.partition.schedule import Part, Schedule
 from engine.passes.conditionals import STAYS
 from engine.passes.loops.rebuilding import with_own_names
@@ -81,31 +81,22 @@ class PipelineLoop(Loop):
         self.items = items_of(schedule, plans, accumulation.replicas)
         self.total = accumulation.micro_batches
         self.iterations = self.total + max(item.delay for item in self.items)
-        self.state_slots = StateSlots(outputs)
+        self.slots.outputs = outputs
 
     def run(self, parameters: Sequence[Instruction], rows: dict[int, Instruction]) -> None:
         """Adds the loop, given the entry's parameters and those of the replicas' rows."""
-        parts, state_slots = self.parts, self.state_slots
-        self.add_counter()
-        state_slots.rows = set(rows)
-        for mark in parts.marks:
-            state_slots.gradients[mark] = self.add_gradient(mark)
-        for number in parts.moving:
-            state_slots.states[number] = self.add(rows.get(number, parameters[number]))
-        for value in parts.last:
-            leading = (self.total,) if state_slots.outputs == "all" else ()
-            state_slots.lasts[value] = self.add(self.zeros(value.array_shape, leading))
+        self.add_elements(parameters, rows, (self.total,) if self.slots.outputs == "all" else ())
         given = {p for item in self.items for p in (*item.plan.feeds, *item.plan.shared)}
         for parameter, new in zip(self.module.entry.parameters, parameters, strict=True):
             if parameter in given:
-                state_slots.given[parameter] = self.add(new)
+                self.slots.given[parameter] = self.add(new)
         if self.iterations > self.total:
             self._add_crossings()
-        self.take_results(self._while(), state_slots.gradients, state_slots.lasts, state_slots.states)
+        self.take_results(self._while())
 
     def _add_crossings(self) -> None:
         """Adds a ring for each value, or one element if all readers read it before the next value is written."""
-        state_slots, waits = self.state_slots, waiting(self.items)
+        state_slots, waits = self.slots, waiting(self.items)
         state_slots.depths = {value: depth for value, depth in waits.items() if depth > 1}
         for value in waits:
             if value not in state_slots.depths:
@@ -128,7 +119,7 @@ class PipelineLoop(Loop):
                     iteration,
                     self.parts,
                     item.plan,
-                    state_slots=self.state_slots,
+                    state_slots=self.slots,
                     elements=before,
                     crossed=crossed,
                 )
@@ -140,8 +131,8 @@ class PipelineLoop(Loop):
 
     def _branch(self, body: Builder, item: Item, index: Instruction, elements: dict[int, Instruction]) -> None:
         """Runs a part if it has a micro-batch in this iteration; afterwards `elements` has the new values."""
-        changing = self.state_slots.changing(item.plan)
-        constant = [self.state_slots.given[p] for p in (*item.plan.feeds, *item.plan.shared)]
+        changing = self.slots.changing(item.plan)
+        constant = [self.slots.given[p] for p in (*item.plan.feeds, *item.plan.shared)]
         micro_batch = body.subtract(index, body.constant(item.delay, INDEX)) if item.delay else index
         argument = body.tuple(*(elements[state_slot] for state_slot in (*changing, *constant)), micro_batch)
         name = f"{item.part.kind}_{item.part.stage}"
@@ -153,7 +144,7 @@ class PipelineLoop(Loop):
         inside = {state_slot: run.get_tuple_element(taken, k) for k, state_slot in enumerate((*changing, *constant))}
         iteration = MicroBatch(run, self.accumulation, run.get_tuple_element(taken, len(inside)))
         inside |= add_part(
-            run, iteration, self.parts, item.plan, state_slots=self.state_slots, elements=dict(inside), crossed={}
+            run, iteration, self.parts, item.plan, state_slots=self.slots, elements=dict(inside), crossed={}
         )
         new = with_own_names(run.build(run.tuple(*(inside[state_slot] for state_slot in changing))))
         shape = TupleShape(tuple(self.initial[state_slot].shape for state_slot in changing))

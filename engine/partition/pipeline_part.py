@@ -26,7 +26,7 @@ class StateSlots:
     are in rings of `depths` slots.
     """
 
-    outputs: Outputs
+    outputs: Outputs = "last"
     rows: Collection[int] = ()
     gradients: dict[Instruction, tuple[int, ...]] = field(default_factory=dict)
     states: dict[int, int] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from engine.errors import ConfigurationError
@@ -25,12 +26,11 @@ from engine.partition.metric_totals import with_totals
 from engine.partition.micro_batch import INDEX, MicroBatch
 from engine.partition.process_order import in_one_order
 from engine.partition.processes import Processes
-from engine.partition.replicas import Kind, Replicated, kinds_of
+from engine.partition.replicas import Kind, Replicated, kinds_of, replicated
 from engine.partition.row_gradients import accumulated
 from engine.passes.dead_code import dead_code
 from engine.passes.factored_derivatives import factored_derivatives
 from engine.passes.inline_calls import inline_calls, inline_other_calls
-from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.pass_list import FLAT_LOOP_STATES
 from engine.passes.run_passes import Pass, run_passes
 from engine.passes.simplify_shapes import simplify_shapes
@@ -110,46 +110,42 @@ class MicroBatchLoop(Loop):
 
     def run(self, parameters: Sequence[Instruction], rows: dict[int, Instruction]) -> None:
         """Adds the loop over micro-batches, given the entry's parameters and those of the replicas' rows."""
-        parts = self.parts
-        self.add_counter()
-        gradients = {mark: self.add_gradient(mark) for mark in parts.marks}
-        states = {number: self.add(rows.get(number, parameters[number])) for number in parts.moving}
-        lasts = {value: self.add(self.zeros(value.array_shape)) for value in parts.last}
+        parts, slots = self.parts, self.slots
+        self.add_elements(parameters, rows)
         needed = set(topological([*(m.operands[0] for m in parts.marks), *parts.moving.values(), *parts.last]))
-        given = {
+        slots.given = {
             p: self.add(parameters[p["parameter_number"]])
             for p in self.module.entry.parameters
             if p in needed and p["parameter_number"] not in parts.moving
         }
         body = _LoopBody(self.shape, self.accumulation)
-        of, last = self._copies(body, given, states, set(rows)), len(body.micro_batches) - 1
+        of, last = self._copies(body), len(body.micro_batches) - 1
         following = {COUNTER: body.next_iteration()}
-        for mark, slots in gradients.items():
-            totals = tuple(body.element(slot) for slot in slots)
+        for mark, numbers in slots.gradients.items():
+            totals = tuple(map(body.element, numbers))
             for k, micro_batch in enumerate(body.micro_batches):
                 totals = accumulated(micro_batch, mark, totals, of(k, mark.operands[0]))
-            following |= zip(slots, totals, strict=True)
-        for number, slot in states.items():
+            following |= zip(numbers, totals, strict=True)
+        for number, slot in slots.states.items():
             state = body.element(slot)
             for k, micro_batch in enumerate(body.micro_batches):
                 value = of(k, parts.moving[number])
                 state = micro_batch.with_row(state, value) if number in rows else value
             following[slot] = state
-        for value, slot in lasts.items():
+        for value, slot in slots.lasts.items():
             following[slot] = of(last, value)
         elements = {slot: following.get(slot) or body.element(slot) for slot in range(len(self.initial))}
         iterations = self.accumulation.micro_batches // self.accumulation.together
-        self.take_results(self.add_while(body.builder, elements, iterations), gradients, lasts, states)
+        self.take_results(self.add_while(body.builder, elements, iterations))
 
-    def _copies(
-        self, body: _LoopBody, given: Mapping[Instruction, int], states: Mapping[int, int], rows: Collection[int]
-    ) -> Callable[[int, Instruction], Instruction]:
+    def _copies(self, body: _LoopBody) -> Callable[[int, Instruction], Instruction]:
         """A function that gives the copy of an instruction in the k-th of an iteration's micro-batches."""
-        parameters, elements = self.module.entry.parameters, {p: body.element(slot) for p, slot in given.items()}
+        parameters, rows = self.module.entry.parameters, self.slots.rows
+        elements = {p: body.element(slot) for p, slot in self.slots.given.items()}
         stands = []
         for k, micro_batch in enumerate(body.micro_batches):
             new = {p: micro_batch.feed(array, p) if self._is_feed(p) else array for p, array in elements.items()}
-            for number, slot in states.items():
+            for number, slot in self.slots.states.items():
                 state = body.element(slot)
                 if number in rows:
                     new[parameters[number]] = micro_batch.row(state)
@@ -323,12 +319,8 @@ class Repetition:
                 leading, kept = (self.accumulation.micro_batches, *dimensions), range(1, 1 + len(dimensions))
                 results[index] = self.entry.broadcast(results[index], leading, tuple(kept))
         ordered = [results[index] for index in range(len(results))]
-        new_aliases = {len(old) + k: len(ordered) + k for k in range(len(rows))}
-        root = self.entry.tuple(*ordered, *(loop.moved[number] for number in rows))
-        computation = with_own_names(self.entry.build(root))
-        roles = [*self.roles, *["variable"] * len(rows)]
-        module = Module(self.module.name, computation, {**aliases, **new_aliases})
-        return Replicated(module if self.processes is None else in_one_order(module), roles, self.rows)
+        made = replicated(self.entry, self.module, self.roles, ordered, {n: loop.moved[n] for n in rows})
+        return made if self.processes is None else replace(made, module=in_one_order(made.module))
 
     def _enqueue_for_replicas(self, copies: InstructionCopies) -> None:
         """Adds each outfeed that updates depend on once for each replica: each enqueues, as on a chip."""

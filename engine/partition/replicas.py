@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Module
+from engine.ir.builder import Builder
 from engine.ir.module import topological
 from engine.partition.marks import Cut
 from engine.partition.uniformity import is_ordered
+from engine.passes.loops.rebuilding import with_own_names
 
 Kind = Literal["shared", "rows"]
 
@@ -27,6 +29,23 @@ class Replicated:
     module: Module
     roles: list[str]
     rows: tuple[int, ...]
+
+
+def replicated(
+    entry: Builder,
+    module: Module,
+    roles: Sequence[str],
+    results: Sequence[Instruction],
+    moved: Mapping[int, Instruction],
+) -> Replicated:
+    """The step of an entry that is complete but for its root, given its results.
+
+    `moved` has the new rows of variables by their numbers, in the order of the parameters of the rows.
+    """
+    root, parameters = entry.tuple(*results, *moved.values()), len(module.entry.parameters)
+    aliases = {**module.aliases, **{parameters + k: len(results) + k for k in range(len(moved))}}
+    made = Module(module.name, with_own_names(entry.build(root)), aliases)
+    return Replicated(made, [*roles, *["variable"] * len(moved)], tuple(moved))
 
 
 def kinds_of(

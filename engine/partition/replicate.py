@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from engine.errors import ConfigurationError, StepCountError
 from engine.ir import Computation, Instruction, Module
@@ -13,13 +14,12 @@ from engine.partition.collectives import stacked, unstacked
 from engine.partition.process_order import in_one_order
 from engine.partition.processes import Processes
 from engine.partition.replica_copies import Held, ReplicaCopies, Value
-from engine.partition.replicas import Replicated
+from engine.partition.replicas import Replicated, replicated
 from engine.partition.uniformity import Differing, Uniformity
 from engine.passes.common_subexpressions import common_subexpressions
 from engine.passes.constant_folding import constant_folding
 from engine.passes.dead_code import dead_code
 from engine.passes.inline_calls import inline_calls
-from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.rewriting import rewrite
 from engine.passes.run_passes import Pass, run_passes
 from engine.passes.simplify_arithmetic import simplify_arithmetic
@@ -95,9 +95,9 @@ def replicate(
     if replicas < 1:
         raise ConfigurationError(f"Expected at least 1 replica. Received: {replicas}. Nearest: 1.")
     uniformity = Uniformity(replicas, processes)
-    replicated = _Replication(run_passes(module, BEFORE), roles, uniformity, names or {}).run()
-    ordered = replicated.module if processes is None else in_one_order(replicated.module)
-    return Replicated(run_passes(ordered, AFTER), replicated.roles, replicated.rows)
+    made = _Replication(run_passes(module, BEFORE), roles, uniformity, names or {}).run()
+    ordered = made.module if processes is None else in_one_order(made.module)
+    return replace(made, module=run_passes(ordered, AFTER))
 
 
 class _Replication:
@@ -123,13 +123,8 @@ class _Replication:
         copies = ReplicaCopies(self.entry, self.uniformity, tuple(range(self.replicas)))
         values = copies.run(self.module.entry, held)
         results = [values[result][0] for result in self.module.results]
-        moved = [self._moved(results[self.module.aliases[number]]) for number in rows]
-        root = self.entry.tuple(*(result.copies[0] for result in results), *moved)
-        aliases = dict(self.module.aliases)
-        aliases.update({len(old) + k: len(results) + k for k in range(len(rows))})
-        computation = with_own_names(self.entry.build(root))
-        roles = [*self.roles, *["variable"] * len(rows)]
-        return Replicated(Module(self.module.name, computation, aliases), roles, rows)
+        moved = {number: self._moved(results[self.module.aliases[number]]) for number in rows}
+        return replicated(self.entry, self.module, self.roles, [result.copies[0] for result in results], moved)
 
     def _rows(self, number: int, variable: Instruction) -> Held:
         """The replicas' own values of a variable: the rows of a new parameter."""
