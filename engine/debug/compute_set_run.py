@@ -18,14 +18,14 @@ from engine.program.touches import Ranges
 
 
 @dataclass(frozen=True, slots=True)
-class CellChange:
-    """Cells of a tile's copy that have changed, by number, and their new values."""
+class Outcome:
+    """A tile's copy of a buffer after its units, and which of its cells they have changed, bool."""
 
     cells: np.ndarray
-    values: np.ndarray
+    changed: np.ndarray
 
 
-Changes = dict[Buffer, CellChange]
+Outcomes = dict[Buffer, Outcome]
 
 
 class ComputeSetRun:
@@ -43,16 +43,16 @@ class ComputeSetRun:
         quiet = {number: self._pass(number, Poison.NAN, {}) for number in self._active}
         self._loaded.clear()
         written = {number: self._foreign(quiet, number) for number in self._active}
-        changes: dict[int, Changes] = {}
+        writes: dict[int, dict[Buffer, np.ndarray]] = {}
         for number in self._active:
             loud = self._pass(number, Poison.LOUD, written[number])
-            changes[number] = self._agreed(number, quiet[number], loud, written[number])
-        self._check_writers(changes)
-        for number, changed in changes.items():
-            for buffer, change in changed.items():
-                self._uses[buffer].home.write(change.cells, change.values, number)
+            writes[number] = self._agreed(number, quiet[number], loud, written[number])
+        self._check_writers(writes)
+        for number, of_buffers in writes.items():
+            for buffer, cells in of_buffers.items():
+                self._uses[buffer].home.write(cells, quiet[number][buffer].cells[cells], number)
 
-    def _pass(self, number: int, kind: Poison, foreign: dict[Buffer, np.ndarray]) -> Changes:
+    def _pass(self, number: int, kind: Poison, foreign: dict[Buffer, np.ndarray]) -> Outcomes:
         """Fills the tile's copies, runs its units, and finds the changed cells."""
         before: dict[Buffer, np.ndarray] = {}
         for buffer, use in self._uses.items():
@@ -69,17 +69,18 @@ class ComputeSetRun:
         misused = self._tile.run(*self._ranges[number], self._words[number], kind, kind == Poison.NAN)
         if misused is not None:
             raise self._misuse(number, misused)
-        changes: Changes = {}
+        found: Outcomes = {}
         for buffer, use in self._uses.items():
             block = self._tile.blocks[buffer]
             beyond = block.breach(kind)
             if beyond is not None:
                 raise self._found.outside(buffer, number, beyond)
-            cells = np.flatnonzero(block.cells != before[buffer])
-            if cells.size:
-                self._check_writable(use, number, cells, block.cells)
-                changes[buffer] = CellChange(cells, block.cells[cells])
-        return changes
+            changed = block.cells != before[buffer]
+            if changed.any():
+                self._check_writable(use, number, np.flatnonzero(changed), block.cells)
+            if use.writes:
+                found[buffer] = Outcome(block.cells.copy(), changed)
+        return found
 
     def _misuse(self, number: int, misused: int | str) -> DebugError:
         """The error of a write to scratch or parameters, as `Tile.run` returns it."""
@@ -97,59 +98,43 @@ class ComputeSetRun:
         if wrong.size:
             raise self._found.undeclared_write(use, number, int(wrong[0]), values)
 
-    def _foreign(self, changes: dict[int, Changes], number: int) -> dict[Buffer, np.ndarray]:
+    def _foreign(self, quiet: dict[int, Outcomes], number: int) -> dict[Buffer, np.ndarray]:
         """Cells that other tiles write and this one may read: it must not matter which tile is faster."""
         found: dict[Buffer, np.ndarray] = {}
         for buffer, use in self._uses.items():
             if use.reads and use.writes:
-                others = [c[buffer].cells for other, c in changes.items() if other != number and buffer in c]
+                others = [np.flatnonzero(each[buffer].changed) for other, each in quiet.items() if other != number]
                 if others:
                     found[buffer] = np.concatenate(others)
         return found
 
-    def _agreed(self, number: int, quiet: Changes, loud: Changes, foreign: dict[Buffer, np.ndarray]) -> Changes:
-        """The cells that a tile has written, if both poisons give the same values."""
-        agreed: Changes = {}
-        for buffer in dict.fromkeys([*quiet, *loud]):
-            use = self._uses[buffer]
-            one, other = quiet.get(buffer, _NOTHING), loud.get(buffer, _NOTHING)
-            if np.array_equal(one.cells, other.cells):
-                cells, first, second = one.cells, one.values, other.values
-            else:
-                cells = np.union1d(one.cells, other.cells)
-                first = _after(use.before_at(cells, number, Poison.NAN), cells, one)
-                second = _after(use.before_at(cells, number, Poison.LOUD, foreign.get(buffer)), cells, other)
-            different = np.flatnonzero(first != second)
+    def _agreed(
+        self, number: int, quiet: Outcomes, loud: Outcomes, foreign: dict[Buffer, np.ndarray]
+    ) -> dict[Buffer, np.ndarray]:
+        """The numbers of the cells that a tile has written, if both poisons give the same values."""
+        written: dict[Buffer, np.ndarray] = {}
+        for buffer, one in quiet.items():
+            use, other = self._uses[buffer], loud[buffer]
+            cells = np.flatnonzero(one.changed | other.changed)
+            different = cells[one.cells[cells] != other.cells[cells]]
             if different.size:
-                position = different[0]
+                cell = int(different[0])
                 run = self._tile, self._uses, number, self._ranges[number], self._words[number]
-                culprit = Trials(*run, foreign, buffer, int(cells[position])).culprit()
-                raise self._found.dependence(culprit, use, number, int(cells[position]), first, second, int(position))
-            agreed[buffer] = CellChange(cells, first)
-        return agreed
+                culprit = Trials(*run, foreign, buffer, cell).culprit()
+                raise self._found.dependence(culprit, use, number, cell, one.cells, other.cells)
+            written[buffer] = cells
+        return written
 
-    def _check_writers(self, changes: dict[int, Changes]) -> None:
+    def _check_writers(self, writes: dict[int, dict[Buffer, np.ndarray]]) -> None:
         """Raises DebugError for a cell with two writers."""
         for buffer, use in self._uses.items():
-            if len(changes) < 2 or not use.writes:
+            if len(writes) < 2 or not use.writes:
                 continue
             writer = np.full(use.home.cells.size, -1, np.int32)
-            for number, changed in changes.items():
-                if buffer not in changed:
-                    continue
-                cells = changed[buffer].cells
+            for number, of_buffers in writes.items():
+                cells = of_buffers[buffer]
                 twice = np.flatnonzero(writer[cells] >= 0)
                 if twice.size:
                     cell = int(cells[twice[0]])
                     raise self._found.two_writers(use, cell, int(writer[cell]), number)
                 writer[cells] = number
-
-
-_NOTHING = CellChange(np.zeros(0, np.intp), np.zeros(0, np.uint8))
-
-
-def _after(before: np.ndarray, cells: np.ndarray, change: CellChange) -> np.ndarray:
-    """Values of some cells after a run."""
-    if change.cells.size:
-        before[np.searchsorted(cells, change.cells)] = change.values
-    return before

@@ -76,11 +76,11 @@ class Findings:
         )
 
     def dependence(
-        self, culprit: Culprit, use: Use, tile: int, cell: int, first: np.ndarray, second: np.ndarray, at: int
+        self, culprit: Culprit, use: Use, tile: int, cell: int, first: np.ndarray, second: np.ndarray
     ) -> DebugError:
         """The error of a result that depends on memory with undefined contents."""
         shape = use.buffer.shape
-        values = f"{value_of(shape, first, at)} with one poison and {value_of(shape, second, at)} with another"
+        values = f"{value_of(shape, first, cell)} with one poison and {value_of(shape, second, cell)} with another"
         return DebugError(
             f"Expected {self._who(tile)} to read only what its spans say and what has been written. "
             f"Received: {self._read(culprit, tile)}; {position_of(shape, cell)} of {_named(use.buffer)}"

@@ -32,9 +32,6 @@ class Use:
             not self.writes and self.written is None and any(span_element.tiles is None for span_element in self.reads)
         )
 
-    def _blank(self, kind: Poison) -> np.ndarray:
-        return poison(kind, self.buffer.shape, self.home.cells.size, self.home.number)
-
     def copied(self, tile: int) -> Mask:
         """The cells that are copied to a tile: those it may read and that have been written."""
         mask = mask_of(self.reads, tile)
@@ -51,17 +48,10 @@ class Use:
         copied = self.copied(tile)
         if copied is True and foreign is None:
             return self.home.cells.copy()
-        blank = self._blank(kind)
+        blank = poison(kind, self.buffer.shape, self.home.cells.size, self.home.number)
         if copied is False:
             return blank
         made = self.home.cells.copy() if copied is True else np.where(copied, self.home.cells, blank)
         if foreign is not None:
             made[foreign] = blank[foreign]
         return made
-
-    def before_at(self, cells: np.ndarray, tile: int, kind: Poison, foreign: np.ndarray | None = None) -> np.ndarray:
-        """The contents that `before` gives some cells, by number."""
-        copied = self.copied(tile)
-        home, blank = self.home.cells[cells], self._blank(kind)[cells]
-        made = np.where(copied if isinstance(copied, bool) else copied[cells], home, blank)
-        return made if foreign is None else np.where(np.isin(cells, foreign), blank, made)
