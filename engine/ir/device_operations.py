@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from engine.ir.module import Computation, Instruction, Module
+from engine.ir.module import Instruction, Module
 from engine.ir.shape import Shape
 
 INFEED = "ipu.infeed"
@@ -124,25 +124,13 @@ def queue_of(instruction: Instruction) -> str:
     return str(config_of(instruction)["queue"])
 
 
-def queue_leaves(instruction: Instruction) -> tuple[Shape, ...]:
-    """The shapes of an element's leaves, without the token."""
-    if target_of(instruction) == INFEED:
-        return instruction.tuple_shapes[:-1]
-    return tuple(operand.array_shape for operand in instruction.operands[:-1])
-
-
 def queue_signature(instruction: Instruction) -> QueueSignature:
     """The direction and leaves of an infeed or an outfeed."""
-    direction: Direction = "infeed" if target_of(instruction) == INFEED else "outfeed"
-    return QueueSignature(direction, queue_leaves(instruction))
+    if target_of(instruction) == INFEED:
+        return QueueSignature("infeed", instruction.tuple_shapes[:-1])
+    return QueueSignature("outfeed", tuple(operand.array_shape for operand in instruction.operands[:-1]))
 
 
 def queue_operations(module: Module) -> Iterator[Instruction]:
     """All infeeds and outfeeds of a module, including those in loops and branches."""
-    for computation in module.computations():
-        yield from queue_operations_in(computation)
-
-
-def queue_operations_in(computation: Computation) -> Iterator[Instruction]:
-    """The infeeds and outfeeds of one computation, without those it calls."""
-    return (i for i in computation.instructions if is_queue(i))
+    return (i for computation in module.computations() for i in computation.instructions if is_queue(i))

@@ -12,6 +12,8 @@ from engine.report.numbers import count, percent, size
 from engine.report.operations import work_cycles
 
 SENTENCES = 3
+WORTH_SAYING = 0.1
+"""Share of a step above which a pipeline's bubbles or transfers are worth advice."""
 FEW_TILES = 0.25
 """Fraction of the tiles below which a compute set leaves most of the chip idle."""
 SCALAR_BYTES = 64
@@ -225,63 +227,58 @@ def _exchange(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
         )
 
 
-def _pipeline(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
-    if estimate.pipeline is not None:
-        total = max(1, data["cycles"]["total"])
-        for words in (bubble_advice(estimate.pipeline), link_advice(estimate.pipeline, total)):
-            if words is not None:
-                yield Advice(words[0], words[1], "pipeline", words[2])
-
-
-FINDERS: tuple[Callable[[dict[str, Any], Estimate], Iterator[Advice]], ...] = (
-    *(_memory, _capacity, _host, _precision),
-    *(_stragglers, _costliest, _exchange, _pipeline),
-)
-WORTH_SAYING = 0.1
-Words = tuple[str, str, float]
-"""A title, a text, and the affected share of a step."""
-
-
-def bubble_advice(pipeline: PipelineEstimate) -> Words | None:
-    """The main cause of bubbles: the schedule's ramp, the longest stage, or no overlap; None if bubbles are small."""
+def _bubbles(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
+    """Advice on the main cause of bubbles: the schedule's ramp, the longest stage, or no overlap."""
+    pipeline = estimate.pipeline
+    if pipeline is None:
+        return
     share, before = pipeline.bubble_share, cycles_before_update(pipeline)
     if share <= WORTH_SAYING or not before:
-        return None
+        return
     what = "update" if pipeline.training else "execution"
     where = "the cycles before the update" if pipeline.training else "an execution"
     text = f"IPUs wait for {percent(share)} of {where}. "
+    ramp = max(0, before - pipeline.micro_batches * pipeline.period) / before
     if pipeline.schedule == "Sequential":
         text += "In a Sequential schedule one IPU works at a time; Grouped or Interleaved overlap micro-batches."
-        return "Fill the pipeline", text, share
-    ramp = max(0, before - pipeline.micro_batches * pipeline.period) / before
-    if ramp >= share / 2:
+        yield Advice("Fill the pipeline", text, "pipeline", share)
+    elif ramp >= share / 2:
         text += (
             f"The pipeline fills and drains for {percent(ramp)} of them; more than {pipeline.micro_batches} "
             f"micro-batches for each {what} make that share smaller."
         )
-        return "Fill the pipeline", text, ramp
-    works = pipeline.works
-    longest = max(range(len(works)), key=works.__getitem__)
-    text += (
-        f"Stage {longest} takes {count(works[longest])} cycles for a micro-batch, the mean is "
-        f"{count(sum(works) / len(works))}: move layers out of it, or let model.plan_pipeline() choose the cuts."
-    )
-    return "Balance the stages", text, share - ramp
+        yield Advice("Fill the pipeline", text, "pipeline", ramp)
+    else:
+        works = pipeline.works
+        longest = max(range(len(works)), key=works.__getitem__)
+        text += (
+            f"Stage {longest} takes {count(works[longest])} cycles for a micro-batch, the mean is "
+            f"{count(sum(works) / len(works))}: move layers out of it, or let model.plan_pipeline() choose the cuts."
+        )
+        yield Advice("Balance the stages", text, "pipeline", share - ramp)
 
 
-def link_advice(pipeline: PipelineEstimate, total: int) -> Words | None:
-    """Share of transfers between IPUs and their syncs in a step of `total` cycles; None if it is small."""
-    links, syncs = pipeline.between_ipus
-    share = (links + syncs) / total
-    if share <= WORTH_SAYING:
-        return None
-    text = (
-        f"Transfers between IPUs take {percent(links / total)} of the step, their syncs {percent(syncs / total)}. "
-        "Cut between layers with small activations. Larger micro-batches need fewer syncs for as many samples."
-    )
-    return "Exchange less between IPUs", text, share
+def _links(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
+    """Advice on transfers between a pipeline's IPUs and their syncs."""
+    if estimate.pipeline is None:
+        return
+    (links, syncs), total = estimate.pipeline.between_ipus, max(1, data["cycles"]["total"])
+    if (links + syncs) / total > WORTH_SAYING:
+        yield Advice(
+            "Exchange less between IPUs",
+            f"Transfers between IPUs take {percent(links / total)} of the step, their syncs {percent(syncs / total)}. "
+            "Cut between layers with small activations. Larger micro-batches need fewer syncs for as many samples.",
+            "pipeline",
+            (links + syncs) / total,
+        )
 
 
 def cycles_before_update(pipeline: PipelineEstimate) -> int:
     """Cycles from the first micro-batch to the end of the last, of which bubbles are shares."""
     return sum(cost.cycles for cost in pipeline.critical if cost.kind != "update")
+
+
+FINDERS: tuple[Callable[[dict[str, Any], Estimate], Iterator[Advice]], ...] = (
+    *(_memory, _capacity, _host, _precision),
+    *(_stragglers, _costliest, _exchange, _bubbles, _links),
+)
