@@ -37,99 +37,76 @@ class ValueCheckBlock(Record):
 
 
 @inner
-def _limit(parameters: int, limits: int, element: int) -> int:
+def _limit(given: ValueCheckBlock, limits: int, element: int) -> int:
     """The lower limit or the bound of an element."""
-    period = word(parameters, ValueCheckBlock.PERIOD)
-    return word(limits, 0) if period == 1 else word(limits, element % period)
+    return word(limits, 0) if given.period == 1 else word(limits, element % given.period)
 
 
 @inner
-def _low(parameters: int, element: int) -> int:
-    return _limit(parameters, word(parameters, ValueCheckBlock.LOWS), element)
-
-
-@inner
-def _bound(parameters: int, element: int) -> int:
-    return _limit(parameters, word(parameters, ValueCheckBlock.BOUNDS), element)
-
-
-@inner
-def _bits(parameters: int, element: int) -> int:
-    size = word(parameters, ValueCheckBlock.ITEM_BYTES)
-    address = word(parameters, ValueCheckBlock.OPERAND) + element * size
-    return load_index(address, size, word(parameters, ValueCheckBlock.SIGNED))
-
-
-@inner
-def _is_float_outside(parameters: int, element: int) -> bool:
+def _is_float_outside(given: ValueCheckBlock, element: int) -> bool:
     """Whether a float, truncated, is outside of the range; NaN is."""
-    size = word(parameters, ValueCheckBlock.ITEM_BYTES)
-    address = word(parameters, ValueCheckBlock.OPERAND) + element * size
-    value = load_f64(address) if size == 8 else load_f32(address) * 1.0
-    low, high = float(_low(parameters, element)) - 1.0, float(_bound(parameters, element))
+    address = given.operand + element * given.item_bytes
+    value = load_f64(address) if given.item_bytes == 8 else load_f32(address) * 1.0
+    low, high = float(_limit(given, given.lows, element)) - 1.0, float(_limit(given, given.bounds, element))
     return not (value > low and value < high)
 
 
 @inner
-def _fails(parameters: int, element: int) -> bool:
+def _fails(given: ValueCheckBlock, element: int) -> bool:
     """Whether one element fails."""
-    kind = word(parameters, ValueCheckBlock.KIND)
-    if kind == 1:
-        return _is_float_outside(parameters, element)
-    value = _bits(parameters, element)
-    if kind == 2:
+    if given.kind == 1:
+        return _is_float_outside(given, element)
+    value = load_index(given.operand + element * given.item_bytes, given.item_bytes, given.signed)
+    if given.kind == 2:
         return value == 0
-    if kind == 3:
-        exponent = word(parameters, ValueCheckBlock.EXPONENT)
-        return (value & exponent) == exponent
-    return value < _low(parameters, element) or value >= _bound(parameters, element)
+    if given.kind == 3:
+        return (value & given.exponent) == given.exponent
+    return value < _limit(given, given.lows, element) or value >= _limit(given, given.bounds, element)
 
 
 @inner
-def _count(parameters: int, first: int, last: int) -> int:
+def _count(given: ValueCheckBlock, first: int, last: int) -> int:
     """Counts elements that fail, or returns another number that is 0 only if none does; in vectors if possible."""
-    kind, size = word(parameters, ValueCheckBlock.KIND), word(parameters, ValueCheckBlock.ITEM_BYTES)
-    address, found = word(parameters, ValueCheckBlock.OPERAND), 0
-    low, high = _low(parameters, 0), _bound(parameters, 0)
-    is_plain = kind == 0 and word(parameters, ValueCheckBlock.PERIOD) == 1
-    if is_plain and size == 4 and word(parameters, ValueCheckBlock.SIGNED) != 0:
-        words = pointer(address, "int32")
+    kind, size, is_even, found = given.kind, given.item_bytes, given.period == 1, 0
+    low, high = word(given.lows, 0), word(given.bounds, 0)
+    is_plain = kind == 0 and is_even and given.signed != 0
+    if is_plain and size == 4:
+        words = pointer(given.operand, "int32")
         for k in range(first, last):
             found += (words[k] < low) | (words[k] >= high)
-    elif is_plain and size == 8 and word(parameters, ValueCheckBlock.SIGNED) != 0:
-        wide = pointer(address, "int64")
+    elif is_plain and size == 8:
+        wide = pointer(given.operand, "int64")
         for k in range(first, last):
             found += (wide[k] < low) | (wide[k] >= high)
-    elif kind == 1 and size == 4 and word(parameters, ValueCheckBlock.PERIOD) == 1:
-        singles, least, most = pointer(address, "float32"), float(low) - 1.0, float(high)
+    elif kind == 1 and size == 4 and is_even:
+        singles, least, most = pointer(given.operand, "float32"), float(low) - 1.0, float(high)
         for k in range(first, last):
             found += 1 - ((singles[k] > least) & (singles[k] < most))
     elif kind == 3 and size == 4:
-        exponent, floats = word(parameters, ValueCheckBlock.EXPONENT), pointer(address, "int32")
+        exponent, floats = given.exponent, pointer(given.operand, "int32")
         for k in range(first, last):
             found += (floats[k] & exponent) == exponent
     else:
         for k in range(first, last):
-            found += _fails(parameters, k)
+            found += _fails(given, k)
     return found
 
 
 @codelet
 def check_values(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Records the first element of each unit that fails; then all workers leave the step at the next jump."""
-    elements, grain = word(parameters, ValueCheckBlock.ELEMENTS), word(parameters, ValueCheckBlock.GRAIN)
+    given = ValueCheckBlock.read(parameters)
     for unit in range(lo, hi):
-        first, last = unit * grain, min((unit + 1) * grain, elements)
-        if _count(parameters, first, last) != 0:
-            while not _fails(parameters, first):
+        first, last = unit * given.grain, min((unit + 1) * given.grain, given.elements)
+        if _count(given, first, last) != 0:
+            while not _fails(given, first):
                 first += 1
-            entry = word(parameters, ValueCheckBlock.RECORD) + 16 * unit
+            entry, size = given.record + 16 * unit, given.item_bytes
             if load_i64(entry) == 0:
-                size = word(parameters, ValueCheckBlock.ITEM_BYTES)
-                address = word(parameters, ValueCheckBlock.OPERAND) + first * size
+                address = given.operand + first * size
                 store_i64(entry + 8, load_i64(address) if size == 8 else load_index(address, size, 1))
                 store_i64(entry, first + 1)
-            leave_step_of(word(parameters, ValueCheckBlock.CALL), word(scratch, Scratch.WORKER))
+            leave_step_of(given.call, word(scratch, Scratch.WORKER))
 
 
 KINDS = {"range": RANGE, "nonzero": NONZERO, "finite": FINITE}
