@@ -184,10 +184,10 @@ def define(module: ir.Module, kernel: MicroKernel) -> None:
     a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, last_columns, blocks, *prefetched = function.args
     # A masked load also costs the issue slot of a multiply-add.
     masks = [None] * (kernel.vectors - 1) + [vector.lane_mask(builder, last_columns) if kernel.masked else None]
-    carried = row_a, row_c, prefetched[0], prefetched[3]
-    loop = EmittedLoop(builder, "rows", I64(0), blocks, I64(1), carried)
-    row_a, row_c, ahead, left_ahead = loop.carried
-    a_rows = places(builder, a, row_a, rows)
+    end = builder.add(row_a, builder.mul(blocks, I64(8 * rows)))
+    loop = EmittedLoop(builder, "rows", row_a, end, I64(8 * rows), (row_c, prefetched[0], prefetched[3]))
+    row_c, ahead, left_ahead = loop.carried
+    a_rows = places(builder, a, loop.at, rows)
     lines = None
     if kernel.packs:
         lines = prefetched[:3]
@@ -205,7 +205,7 @@ def define(module: ir.Module, kernel: MicroKernel) -> None:
                 _write(builder, c_rows, totals, masks, store)
             with floats:
                 add_or_write(builder, c_rows, totals, accumulate, masks)
-    steps = I64(8 * rows), I64(8 * rows), builder.shl(prefetched[1], I64(1)), I64(-1)
+    steps = I64(8 * rows), builder.shl(prefetched[1], I64(1)), I64(-1)
     loop.close([builder.add(each, step) for each, step in zip(loop.carried, steps, strict=True)])
     builder.ret_void()
 
