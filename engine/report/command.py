@@ -19,7 +19,7 @@ from pathlib import Path
 
 from engine.errors import IPUError
 from engine.report.comparison import THRESHOLD, compare
-from engine.report.report import Report
+from engine.report.report import Report, report_of_estimates
 from engine.report.verdicts import CHIPS
 from engine.resource_limits import interruptible, within_seconds
 from engine.target import target
@@ -100,15 +100,15 @@ def _report(file: Path, options: argparse.Namespace) -> Report:
         return Report.load(file)
     # Only executables need the compiler, and Numba is slow to import.
     from engine.files import read_executable
-    from engine.report.executables import estimator_of, report_of_estimates
+    from engine.report.executables import estimator_of
 
     with _telling(f"reading {file}"):
         executable = read_executable(file)
     count = len(executable.module.entry.instructions)
     with _telling(f"compiling {count:,} instructions"), within_seconds(str(file)), interruptible():
-        estimates = estimator_of(executable, options.replicas)
+        on_chip, program = estimator_of(executable, options.replicas)
     with _telling(f"estimating them on {len(CHIPS)} chips"):
-        return report_of_estimates(estimates, target(options.target), file.stem)
+        return report_of_estimates(on_chip, target(options.target), program, name=file.stem)
 
 
 @contextmanager

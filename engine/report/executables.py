@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from engine.compile import build_program
@@ -12,47 +11,25 @@ from engine.errors import InvalidFile
 from engine.files import ExecutableFile
 from engine.partition.pipeline import Pipelining, pipeline
 from engine.partition.stage_options import StageOptions, library_options_from
-from engine.profile.collectives import gradient_bytes
-from engine.profile.levers import levers
 from engine.profile.pipeline_estimate import PipelineStep, pipeline_estimator
 from engine.profile.program_estimate import Estimate, estimate
 from engine.program.program import Program
-from engine.report.report import Report, report_on
-from engine.report.verdicts import on_other_chips
 from engine.target import Target
 
 PIPELINE, ITERATIONS = "pipeline", "iterations"
 """Metadata keys of an exported pipeline: JSON with IPUs, schedule and options of stages; the steps of an execution."""
 
 
-@dataclass(frozen=True)
-class ProgramEstimator:
-    """An estimator of a program: `on` returns its cost report on a chip; `program` is None for a pipeline."""
-
-    on: Callable[[Target], Estimate]
-    program: Program | None = None
-
-
-def estimator_of(executable: ExecutableFile, replicas: int = 1) -> ProgramEstimator:
-    """The estimator of a file's program.
+def estimator_of(executable: ExecutableFile, replicas: int = 1) -> tuple[Callable[[Target], Estimate], Program | None]:
+    """A function that returns the cost report of a file's program on a chip, and the program; None for a pipeline.
 
     Raises InvalidFile if the description of a pipeline cannot be read, and ConfigurationError or StepCountError if it
     is invalid.
     """
     if PIPELINE in executable.metadata:
-        return ProgramEstimator(_of_pipeline(executable, replicas))
+        return _of_pipeline(executable, replicas), None
     program = build_program(executable.module, executable.roles, executable.constants)
-    return ProgramEstimator(lambda chip: estimate(program, chip, replicas), program)
-
-
-def report_of_estimates(estimates: ProgramEstimator, chip: Target, name: str) -> Report:
-    """The report on a program on a chip, with the verdicts of other chips."""
-    found, program = estimates.on(chip), estimates.program
-    others = on_other_chips(found, estimates.on)
-    if program is None:
-        return report_on(found, others, name=name)
-    helps = () if found.fits else levers(program, found)
-    return report_on(found, others, name=name, helps=helps, gradients=gradient_bytes(program))
+    return lambda chip: estimate(program, chip, replicas), program
 
 
 def _of_pipeline(executable: ExecutableFile, replicas: int) -> Callable[[Target], Estimate]:

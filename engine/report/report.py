@@ -132,16 +132,33 @@ def make_report(
         chips: names of the chips to compare.
     """
     assumed = assumptions or Assumptions()
-
-    def again(other: Target) -> Estimate:
-        return estimate(program, other, replicas, assumed)
-
-    found = again(chip)
-    helps = () if found.fits else levers(program, found)
-    others = on_other_chips(found, again, chips)
-    return report_on(
-        found, others, name=name, feeding=feeding, helps=helps, gradients=gradient_bytes(program), seeds=seeds
+    return report_of_estimates(
+        *(lambda other: estimate(program, other, replicas, assumed), chip, program),
+        chips=chips,
+        name=name,
+        feeding=feeding,
+        seeds=seeds,
     )
+
+
+def report_of_estimates(
+    on_chip: Callable[[Target], Estimate],
+    chip: Target,
+    program: Program | None,
+    *,
+    chips: Sequence[str] = CHIPS,
+    **told: Any,
+) -> Report:
+    """The report on a program that `on_chip` estimates; `program` is None for a pipeline.
+
+    All other arguments are those of `make_report`.
+    """
+    found = on_chip(chip)
+    others = on_other_chips(found, on_chip, chips)
+    if program is None:
+        return report_on(found, others, **told)
+    helps = () if found.fits else levers(program, found)
+    return report_on(found, others, helps=helps, gradients=gradient_bytes(program), **told)
 
 
 def report_on(
