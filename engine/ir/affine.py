@@ -6,6 +6,7 @@ An index map gives, for each dimension of an array, its index as an affine expre
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from engine.ir.module import Instruction
 from engine.ir.shape import Shape
@@ -42,18 +43,13 @@ def zero(rank: int) -> Affine:
 def spread(shape: Shape, extents: tuple[int, ...]) -> IndexMap | None:
     """The index map of an array in loops over its dimensions other than 1, or None where these are not `extents`."""
     rank = len(extents)
-    if not rank_matches(shape, extents):
+    if squeezed(shape) != tuple(e for e in extents if e != 1):
         return None
     loops = iter(range(rank))
     found: list[Affine] = []
     for size in shape.dimensions:
         found.append(zero(rank) if size == 1 else loop_index(next(loops), rank))
     return tuple(found)
-
-
-def rank_matches(shape: Shape, extents: tuple[int, ...]) -> bool:
-    """Whether loops over `extents` visit each element of an array once, in order."""
-    return squeezed(shape) == tuple(e for e in extents if e != 1)
 
 
 def squeezed(shape: Shape) -> tuple[int, ...]:
@@ -63,11 +59,7 @@ def squeezed(shape: Shape) -> tuple[int, ...]:
 
 def row_major_strides(shape: Shape) -> tuple[int, ...]:
     """The row-major stride of each dimension, in elements."""
-    strides, step = [], 1
-    for size in reversed(shape.dimensions):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
+    return tuple(prod(shape.dimensions[d + 1 :]) for d in range(shape.rank))
 
 
 def linear(shape: Shape, index_map: IndexMap, rank: int) -> Affine:

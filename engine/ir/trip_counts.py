@@ -50,7 +50,7 @@ class TripCounts:
 
     def line(self, loop: Instruction, element: int) -> tuple[int, int] | None:
         """An integer element of a flat state as (value in iteration 0, growth per iteration); None if unknown."""
-        if not _is_integer_shape(loop, element):
+        if not _is_integer(loop.tuple_shapes[element]):
             return None
         return self._line(_Sum(0, (element,)), loop)
 
@@ -126,7 +126,7 @@ class TripCounts:
             return self._sum(instruction.called[0].root, path, self._inside(instruction, lookup))
         if opcode == "while":
             return self._final(instruction, path, lookup)
-        if not _is_integer(instruction):
+        if not _is_integer(instruction.shape):
             return None
         if opcode == "constant":
             return _Sum(int(instruction["literal"].reshape(-1)[0]))
@@ -153,14 +153,8 @@ def _holds_all(result: AnyShape, operand: AnyShape) -> bool:
     return isinstance(result, Shape) and isinstance(operand, Shape) and np.can_cast(operand.dtype, result.dtype)
 
 
-def _is_integer(instruction: Instruction) -> bool:
-    shape = instruction.shape
+def _is_integer(shape: AnyShape) -> bool:
     return isinstance(shape, Shape) and shape.elements == 1 and shape.dtype.kind in "iu"
-
-
-def _is_integer_shape(loop: Instruction, element: int) -> bool:
-    shape = loop.tuple_shapes[element]
-    return shape.elements == 1 and shape.dtype.kind in "iu"
 
 
 def _combined(left: _Sum | None, right: _Sum | None, minus: bool) -> _Sum | None:

@@ -32,22 +32,25 @@ def watched(watcher: Watcher) -> Iterator[None]:
         _watchers.remove(watcher)
 
 
-def apply(computation: Computation, arguments: Sequence[Value]) -> Value:
-    """The root's value for the given parameters.
+def apply(computation: Computation, arguments: Sequence[Value], *, on_arrays: bool = False) -> Value:
+    """The root's value for the given parameters, which may be arrays in place of scalars with `on_arrays`.
 
     Raises UnsupportedOperation for an opcode without a definition, InternalError for a value that does not have
     its instruction's shape.
     """
     values: dict[Instruction, Value] = {}
     for instruction in computation.instructions:
+        operands = [values[operand] for operand in instruction.operands]
         if instruction.opcode == "parameter":
             value = arguments[instruction["parameter_number"]]
+        elif on_arrays and instruction.opcode == "call":
+            value = apply(instruction.called[0], operands, on_arrays=True)
         else:
-            operands = [values[operand] for operand in instruction.operands]
             value = _define(instruction, operands)
-            for watcher in _watchers:
+            for watcher in () if on_arrays else _watchers:
                 watcher(instruction, operands, value)
-        _check(instruction, instruction.shape, value)
+        if not on_arrays:
+            _check(instruction, instruction.shape, value)
         values[instruction] = value
     return values[computation.root]
 
@@ -87,7 +90,7 @@ def apply_to_arrays(computation: Computation, arguments: Sequence[np.ndarray]) -
     """Flat results of a scalar computation at each position of the arguments, which are broadcast to one shape."""
     common = np.broadcast_shapes(*(a.shape for a in arguments))
     if is_elementwise(computation):
-        results = flat(_broadcasting(computation, arguments))
+        results = flat(apply(computation, arguments, on_arrays=True))
         return tuple(np.broadcast_to(r, common) for r in results)
     arguments = [np.broadcast_to(a, common) for a in arguments]
     types = [shape.dtype for shape in computation.root.tuple_shapes]
@@ -97,19 +100,6 @@ def apply_to_arrays(computation: Computation, arguments: Sequence[np.ndarray]) -
         for output, result in zip(outputs, results, strict=True):
             output[position] = result
     return outputs
-
-
-def _broadcasting(computation: Computation, arguments: Sequence[Value]) -> Value:
-    values: dict[Instruction, Value] = {}
-    for instruction in computation.instructions:
-        operands = [values[operand] for operand in instruction.operands]
-        if instruction.opcode == "parameter":
-            values[instruction] = arguments[instruction["parameter_number"]]
-        elif instruction.opcode == "call":
-            values[instruction] = _broadcasting(instruction.called[0], operands)
-        else:
-            values[instruction] = _define(instruction, operands)
-    return values[computation.root]
 
 
 def flat(value: Value) -> tuple[np.ndarray, ...]:

@@ -47,8 +47,7 @@ def part_steps(
 ) -> list[PartStep]:
     """The steps of all parts that have results, in the order of positions, and then the updates."""
     steps = [_Step(module, roles, parts).of_plan(plan, placement) for plan in plans if _makes_anything(plan)]
-    updates = taken(parts.updates, set(parts.marks))
-    stages = _stages_of(updates, module, parts, placement)
+    updates, stages = taken(parts.updates, set(parts.marks)), update_stages(module, parts, placement)
     for stage in range(placement.stages):
         values = {number: updates[number] for number, its in stages.items() if its == stage}
         if values:
@@ -63,12 +62,8 @@ def update_stages(module: Module, parts: Cut, placement: Placement) -> dict[int,
 
     A variable updated without any gradient (a count of steps) belongs to stage 0.
     """
-    return _stages_of(taken(parts.updates, set(parts.marks)), module, parts, placement)
-
-
-def _stages_of(updates: Mapping[int, Instruction], module: Module, parts: Cut, placement: Placement) -> dict[int, int]:
     marks, found = set(parts.marks), dict[int, int]()
-    for number, value in updates.items():
+    for number, value in taken(parts.updates, marks).items():
         mark = _own_mark(value, module.entry.parameters[number], marks)
         found[number] = 0 if mark is None else stage_of_mark(mark, placement)
     return found
