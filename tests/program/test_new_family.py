@@ -76,10 +76,6 @@ def bids(size: ConvolutionSize, element_type: str) -> dict[str, float]:
     return {"scaled image": 0.25} if element_type == "f32" and set(features) == {1} else {}
 
 
-def pays(size: ConvolutionSize, element_type: str) -> bool:
-    return bool(bids(size, element_type))
-
-
 def transformed(part: ConvolutionPart) -> list[ComputeSet] | None:
     """One compute set, where the positions of all images follow each other in both arrays."""
     elements = prod((part.batch.count, *part.size.field))

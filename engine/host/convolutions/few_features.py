@@ -27,6 +27,7 @@ from engine.codelets.language.scratch import ScratchLayout
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.part import Axis, ConvolutionPart, Features, estimate_of, part_of
 from engine.host.convolutions.pixel_groups import LEAST_MULTIPLY_ADDS
+from engine.host.convolutions.winograd_work import Images
 from engine.program.buffer import Address
 from engine.program.building.builder import ProgramBuilder
 from engine.program.building.copies import fill
@@ -214,14 +215,11 @@ def _cycles(part: ConvolutionPart) -> float | None:
 
 def _partition(work: FewFeatures) -> Partition | None:
     """The elements that each unit writes, where these are contiguous and units have equally many rows."""
-    (slices, rows, columns), images, features = work.axes, work.batch, work.outputs.count
-    row = 4 * features * columns.count
-    dense = (rows.stride_c, columns.stride_c, work.outputs.other) == (row, 4 * features, 4)
-    if slices.count > 1 or rows.count % work.unit_rows or not dense or images.other not in (row * rows.count, 0):
+    (slices, rows, columns), images, outputs = work.axes, work.batch, work.outputs
+    if slices.count > 1 or rows.count % work.unit_rows or outputs.other != 4:
         return None
-    elements = features * columns.count
-    whole = work.c.buffer.shape.elements == images.count * rows.count * elements
-    return Partition(elements, images.count * rows.count, work.unit_rows) if whole else None
+    strides = images.other, rows.stride_c, columns.stride_c
+    return Images(work.c, outputs.count, strides, (rows.count, columns.count)).partition(images.count, work.unit_rows)
 
 
 def _unit_rows(part: ConvolutionPart) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from math import inf
 from typing import NamedTuple
 
 from engine.host.convolutions import windows, winograd, winograd_wide
@@ -134,7 +135,8 @@ def _windowed(arrays: ConvolutionArrays, name: str, phases: tuple[Phase, ...]) -
 def _transformed(arrays: ConvolutionArrays, name: str, phases: tuple[Phase, ...]) -> list[ComputeSet] | None:
     """The compute sets of a part by transforms of tiles; None where its contraction is faster."""
     draft, size = arrays.draft, arrays.draft.size_of(phases)
-    families = [each for each in TRANSFORMS if each.pays(size, draft.shape.element_type)]
+    kind = draft.shape.element_type
+    families = [each for each in TRANSFORMS if min(each.bids(size, kind).values(), default=inf) < each.WORTH]
     if not families or _is_split(arrays, phases):
         return None
     for family in families:

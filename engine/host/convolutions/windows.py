@@ -317,10 +317,4 @@ def _partition(work: Windowed) -> Partition | None:
         elements = work.sums.buffer.shape.elements // work.parts
         whole = work.unit_channels >= work.c.features and work.part_bytes == 4 * elements
         return Partition(elements, work.parts, 1) if whole and work.parts > 1 else None
-    rows, columns = work.c.size
-    channels = work.c.features
-    column = 4 * channels
-    dense = work.c.strides == (column * rows * columns, column * columns, column)
-    if not dense or work.c.address.buffer.shape.elements != work.images * rows * columns * channels:
-        return None
-    return Partition(channels * columns, work.images * rows, work.unit_rows)
+    return work.c.partition(work.images, work.unit_rows)

@@ -34,7 +34,7 @@ from engine.machine_code.costs import most_winograd_outputs
 from engine.machine_code.processor import multiplies_bf16_pairs
 from engine.program.buffer import Address, Buffer
 from engine.program.convolution_size import ConvolutionSize
-from engine.program.program import ComputeSet, Partition, Span, WorkEstimate
+from engine.program.program import ComputeSet, Span, WorkEstimate
 from engine.program.work.base import MOST_UNITS
 from engine.program.work.offsets import Offsets
 
@@ -61,11 +61,6 @@ def bids(size: ConvolutionSize, element_type: str) -> dict[str, float]:
     There are none where tiles cannot compute it.
     """
     return {f"F({tile} x {tile}, 3 x 3)": share for tile, share in _shares(size, element_type).items()}
-
-
-def pays(size: ConvolutionSize, element_type: str) -> bool:
-    """Whether the fastest tiles are clearly faster than the contraction."""
-    return _tile(size, element_type) is not None
 
 
 def transformed(part: ConvolutionPart) -> list[ComputeSet] | None:
@@ -183,7 +178,9 @@ def _convolution_sets(part: ConvolutionPart, tile: int) -> list[ComputeSet] | No
     transform = ComputeSet(
         buffer.name, kernel, kernel.unit_count, [Span(part.b.buffer)], [Span(buffer)], op_name=part.op_name
     )
-    reads, writes = [Span(part.a.buffer), Span(buffer)], [Span(part.c.buffer, _partition(made))]
+    whole_tiles = made.c.size[0] % tile == 0
+    partition = made.c.partition(images, tile * made.unit_rows) if whole_tiles else None
+    reads, writes = [Span(part.a.buffer), Span(buffer)], [Span(part.c.buffer, partition)]
     return [transform, ComputeSet(part.name, made, made.unit_count, reads, writes, estimate_of(part), part.op_name)]
 
 
@@ -252,15 +249,3 @@ def _images_of_a(part: ConvolutionPart, features: int, image: int, slices: int, 
         Depth(slices, deep.stride_a if slices * taps > 1 else 0, taps),
         part.element_type,
     )
-
-
-def _partition(made: WinogradProduct) -> Partition | None:
-    """The elements that each unit writes, where its rows are contiguous."""
-    outputs, (rows, columns) = made.c, made.c.size
-    column = Shape(outputs.element_type).dtype.itemsize * outputs.features
-    dense = outputs.strides == (column * rows * columns, column * columns, column)
-    elements = outputs.features * columns
-    whole = outputs.address.buffer.shape.elements == made.images * rows * elements
-    if not dense or rows % made.tile or not whole:
-        return None
-    return Partition(elements, made.images * rows, made.tile * made.unit_rows)

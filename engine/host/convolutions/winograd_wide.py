@@ -36,11 +36,6 @@ def bids(size: ConvolutionSize, element_type: str) -> dict[str, float]:
     return {"wide gradient" if backward else "wide convolution": share for backward, (_, share) in found.items()}
 
 
-def pays(size: ConvolutionSize, element_type: str) -> bool:
-    """Whether the fastest tiles are clearly faster than the contraction."""
-    return min(bids(size, element_type).values(), default=inf) < WORTH
-
-
 def transformed(part: ConvolutionPart) -> list[ComputeSet] | None:
     """The compute sets of the fastest tiles; None where the contraction is faster, or the arrays are not suitable."""
     plain = in_rows(part) if _has_tiles(part.size, part.element_type) else None

@@ -16,6 +16,7 @@ import numpy as np
 from engine.codelets.convolutions.cook_toom import TileAxis
 from engine.codelets.convolutions.tile_transform import KernelTransform, TileArray, TileTransform, part_of_images
 from engine.host.convolutions.part import ConvolutionPart, Pair, estimate_of
+from engine.host.convolutions.winograd_work import Images
 from engine.ir.shape import Shape
 from engine.program.buffer import Address, Buffer
 from engine.program.convolution_size import ConvolutionSize
@@ -333,12 +334,7 @@ def _transform_set(
 def _partition(work: TileTransform) -> Partition | None:
     """The elements that each unit writes, where its rows of an image are contiguous."""
     target, step = work.target, work.target.step[0]
-    if work.phases != (1, 1):
+    if work.phases != (1, 1) or step <= 0 or target.size[0] % step:
         return None
-    row, column = target.elements
-    rows, columns = target.size
-    dense = step > 0 and (target.image, row, column) == (rows * row, columns * column, 4 * work.features)
-    whole = target.address.buffer.shape.elements == work.images * rows * columns * work.features
-    if not dense or rows % step or not whole:
-        return None
-    return Partition(work.features * columns, work.images * rows, step * work.unit_rows)
+    images = Images(target.address, work.features, (target.image, *target.elements), target.size)
+    return images.partition(work.images, step * work.unit_rows)

@@ -35,6 +35,7 @@ from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.processor import lanes
 from engine.program.buffer import Address
+from engine.program.program import Partition
 from engine.program.work.base import Addressed, Footprint
 from engine.program.work.offsets import Offsets
 
@@ -71,8 +72,20 @@ class Images(Addressed):
         last = [(count - 1) * stride for count, stride in zip(counts, self.strides, strict=True)]
         last.append((self.depth.slices + self.depth.taps - 2) * self.depth.stride)
         begin, end = sum(min(0, each) for each in last), sum(max(0, each) for each in last)
-        features = Shape(self.element_type).dtype.itemsize * self.features // self.depth.taps
-        return Footprint(self.address, begin, end + features, writes)
+        return Footprint(self.address, begin, end + self.column_bytes // self.depth.taps, writes)
+
+    @property
+    def column_bytes(self) -> int:
+        """Bytes of the features of a column."""
+        return Shape(self.element_type).dtype.itemsize * self.features
+
+    def partition(self, images: int, unit_rows: int) -> Partition | None:
+        """The elements that each unit of rows, counted through all images, writes; None unless images are dense."""
+        (image, *inside), (rows, columns) = self.strides, self.size
+        row, elements = self.column_bytes * columns, self.features * columns
+        dense = inside == [row, self.column_bytes] and (image == rows * row or images == 1)
+        whole = self.address.buffer.shape.elements == images * rows * elements
+        return Partition(elements, images * rows, unit_rows) if dense and whole else None
 
 
 def tile_fields(work: WinogradTiles, block: int, layout: ScratchLayout) -> dict[str, Any]:
