@@ -15,9 +15,9 @@ from math import prod
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.record import Address, Record
-from engine.codelets.pooling.pool_axis import PoolAxis, along_row, pool_axis
+from engine.codelets.pooling.pool_axis import PoolAxis, along_row, axes_of
 from engine.codelets.pooling.pool_kernels import choosing, gathering
-from engine.ir.attributes import Window, WindowDimension
+from engine.ir.attributes import Window
 from engine.ir.pooling import positions_bytes, spatial_dimensions
 from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -117,11 +117,7 @@ def encode_overlapping_pools(
     (operand, operand_address), (source, source_address) = operand_at, source_at
     spatial = spatial_dimensions(window)
     item = operand.dtype.itemsize
-    axes = [pool_axis(WindowDimension(1), 0, 1, 1, 0)] * (2 - len(spatial))
-    for d in spatial:
-        pitch = item * prod(operand.dimensions[d + 1 :])
-        axes.append(pool_axis(window[d], window[d].padding_low, operand.dimensions[d], source.dimensions[d], pitch))
-    high, wide = axes
+    high, wide = axes_of(operand, source, window, 2)
     images, image = prod(operand.dimensions[: spatial.start]), prod(operand.dimensions[spatial.start :])
     parameters = OverlappingPools(
         operand=operand_address,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import inner
 from engine.codelets.language.record import Record
-from engine.ir.attributes import WindowDimension
+from engine.ir.attributes import Window, WindowDimension
+from engine.ir.pooling import spatial_dimensions
+from engine.ir.shape import Shape
 
 
-class WindowAxis(Record):
-    """Words for each dimension of windows."""
+class PoolAxis(Record):
+    """Words for the height or the width, along which neighbouring windows or elements are computed together."""
 
     windows: int
     stride: int
@@ -19,11 +22,6 @@ class WindowAxis(Record):
     size: int  # of the operand
     positions: int  # of a window
     pitch: int  # bytes in operand and target
-
-
-class PoolAxis(WindowAxis):
-    """Words for the height or the width, along which neighbouring windows or elements are computed together."""
-
     first_whole: int  # the first window that is completely inside the operand
     wholes: int  # such windows that are computed together
     first_inner: int  # the first element that is in as many windows as any
@@ -77,3 +75,12 @@ def pool_axis(w: WindowDimension, low: int, size: int, windows: int, pitch: int)
         first_inner=first_inner,
         inners=max(1, inners) if together else 1,
     )
+
+
+def axes_of(operand: Shape, source: Shape, window: Window, count: int) -> list[PoolAxis]:
+    """The last `count` axes up to the last dimension with windows; those that the operand lacks have one element."""
+    axes = [pool_axis(WindowDimension(1), 0, 1, 1, 0)] * count
+    for d in spatial_dimensions(window):
+        pitch = operand.dtype.itemsize * prod(operand.dimensions[d + 1 :])
+        axes.append(pool_axis(window[d], window[d].padding_low, operand.dimensions[d], source.dimensions[d], pitch))
+    return axes[-count:]

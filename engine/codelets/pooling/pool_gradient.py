@@ -26,7 +26,7 @@ from engine.codelets.language.lanes import ITEM_BYTES
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, POINTER, call, load_f32, loaded_i64
 from engine.codelets.language.record import Address, Record, Table
-from engine.codelets.pooling.pool_axis import WindowAxis
+from engine.codelets.pooling.pool_axis import PoolAxis, axes_of
 from engine.codelets.pooling.pool_kernels import keeps
 from engine.ir.attributes import Window
 from engine.ir.pooling import spatial_dimensions
@@ -205,15 +205,13 @@ def encode_pool_gradient(
     item = operand.dtype.itemsize
     spatial = spatial_dimensions(window)
     channels, image = prod(operand.dimensions[spatial.stop :]), prod(operand.dimensions[spatial.start :])
-    axes = [WindowAxis(windows=1, stride=1, low=0, size=1, positions=1, pitch=0)] * (3 - len(spatial))
-    covered = True
-    for d in spatial:
-        w, size, count = window[d], operand.dimensions[d], source.dimensions[d]
-        pitch, stride = item * prod(operand.dimensions[d + 1 :]), w.stride if count > 1 else w.size
-        axes.append(
-            WindowAxis(windows=count, stride=stride, low=w.padding_low, size=size, positions=w.size, pitch=pitch)
-        )
-        covered &= stride == w.size and w.padding_low >= 0 and count * stride - w.padding_low >= size
+    axes = axes_of(operand, source, window, 3)
+    covered = all(
+        (each.stride == each.positions or each.windows == 1)
+        and each.low >= 0
+        and (each.windows - 1) * each.stride + each.positions - each.low >= each.size
+        for each in axes
+    )
     runs, offsets, vectors = _runs(channels, axes, item)
     parameters = PoolGradient(
         operand=operand_address,
@@ -235,7 +233,7 @@ Vector = tuple[int, int, int]
 """Offset in a row of the operand, in a row of the source, and mask."""
 
 
-def _runs(channels: int, axes: list[WindowAxis], item: int) -> tuple[list[tuple[int, ...]], list[int], list[Vector]]:
+def _runs(channels: int, axes: list[PoolAxis], item: int) -> tuple[list[tuple[int, ...]], list[int], list[Vector]]:
     """The rows of the tables of `PoolGradient`."""
     deep, high, wide = axes
     runs: list[tuple[int, ...]] = []
@@ -260,13 +258,13 @@ def _runs(channels: int, axes: list[WindowAxis], item: int) -> tuple[list[tuple[
     return runs, offsets, vectors
 
 
-def _inside(axis: WindowAxis, window: int) -> range:
+def _inside(axis: PoolAxis, window: int) -> range:
     """The positions of a window that are in the operand."""
     at = window * axis.stride - axis.low
     return range(max(0, -at), min(axis.positions, axis.size - at))
 
 
-def _vectors(channels: int, first: int, windows: int, wide: WindowAxis, item: int) -> list[Vector]:
+def _vectors(channels: int, first: int, windows: int, wide: PoolAxis, item: int) -> list[Vector]:
     """Vectors that span windows, or channels of one window: the variant with fewer vectors."""
     step = wide.stride * channels
     start = first * step - wide.low * channels
