@@ -42,10 +42,8 @@ def contract_depthwise(element_type: str, result_type: str) -> Codelet:
         step = K_BLOCK if adds_blocks else k_end - k
         for first in range(k, k_end, step):
             count, adds = min(step, k_end - first), 1 if first > k else 0
-            offset_a, offset_b = (
-                word(parameters, Field.OFFSET_A) + 8 * first,
-                word(parameters, Field.OFFSET_B) + 8 * first,
-            )
+            offset_a = word(parameters, Field.OFFSET_A) + 8 * first
+            offset_b = word(parameters, Field.OFFSET_B) + 8 * first
             for m in range(row, end, MOST_ROWS):
                 rows = min(MOST_ROWS, end - m)
                 row_a, row_c = word(parameters, Field.ROW_A) + 8 * m, word(parameters, Field.ROW_C) + 8 * m

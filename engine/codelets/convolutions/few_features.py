@@ -248,39 +248,31 @@ def few_features(run: RowRun) -> Codelet:
     @inner
     def convolve_rows(parameters: int, rows: int, vectors: int, window: int, row_a: int, sums: int) -> None:
         offset_a, offset_b = word(parameters, Few.OFFSET_A), word(parameters, Few.OFFSET_B)
-        tap_b, feature_b, runs = (
-            word(parameters, Few.TAP_B),
-            word(parameters, Few.FEATURE_B),
-            word(parameters, Few.RUNS),
-        )
+        tap_b = word(parameters, Few.TAP_B)
+        feature_b = word(parameters, Few.FEATURE_B)
+        runs = word(parameters, Few.RUNS)
         case = MOST_ROWS * rows + vectors
         sum_taps(case, window, row_a, offset_a, word(parameters, Few.B), offset_b, tap_b, feature_b, sums, runs)
 
     @inner
     def store_rows(parameters: int, rows: int, vectors: int, columns: int, c: int, sums: int) -> None:
-        row_c, column_c, feature_c = (
-            word(parameters, Few.ROW_C),
-            word(parameters, Few.COLUMN_C),
-            word(parameters, Few.FEATURE_C),
-        )
+        row_c = word(parameters, Few.ROW_C)
+        column_c = word(parameters, Few.COLUMN_C)
+        feature_c = word(parameters, Few.FEATURE_C)
         for row in range(rows):
             for feature in range(features):
                 store_columns(sums, c + row * row_c + feature * feature_c, column_c, columns)
                 sums += vectors * VECTOR
 
     def convolve(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        rows, block_rows, columns = (
-            word(parameters, Few.ROWS),
-            word(parameters, Few.BLOCK_ROWS),
-            word(parameters, Few.COLUMNS),
-        )
+        rows = word(parameters, Few.ROWS)
+        block_rows = word(parameters, Few.BLOCK_ROWS)
+        columns = word(parameters, Few.COLUMNS)
         slices, step_rows = word(parameters, Few.SLICES), word(parameters, Few.STEP_ROWS)
         row_a = step_rows * word(parameters, Few.INPUTS) * word(parameters, Few.PLANE)
-        blocks, window, sums = (
-            (rows + block_rows - 1) // block_rows,
-            scratch + RESERVED_SCRATCH,
-            scratch + word(parameters, Few.SUMS),
-        )
+        blocks = (rows + block_rows - 1) // block_rows
+        window = scratch + RESERVED_SCRATCH
+        sums = scratch + word(parameters, Few.SUMS)
         for unit in range(lo, hi):
             first, number, image = unit % blocks * block_rows, unit // blocks % slices, unit // blocks // slices
             count = min(block_rows, rows - first)

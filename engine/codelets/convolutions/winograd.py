@@ -188,19 +188,13 @@ def input_transforms(element_type: str, tile: int) -> Inner:
     ) -> None:
         """Transforms some features of a run of tiles; each slice of inputs has a part of all features."""
         table, stride = scratch + word(parameters, Tiles.ROWS), word(parameters, Tiles.ROW_A)
-        pitch, size, extent = (
-            word(parameters, Tiles.VECTOR_A),
-            word(parameters, Tiles.POSITION_A),
-            word(parameters, Tiles.ROWS_A),
-        )
-        first, begin = (
-            word(parameters, Tiles.FIRST_ROW) + tile_outputs * row,
-            word(parameters, Tiles.FIRST_COLUMN) + tile_outputs * column,
-        )
-        columns, of_slice = (
-            word(parameters, Tiles.COLUMNS_A),
-            word(parameters, Tiles.FEATURES) // word(parameters, Tiles.DEPTH),
-        )
+        pitch = word(parameters, Tiles.VECTOR_A)
+        size = word(parameters, Tiles.POSITION_A)
+        extent = word(parameters, Tiles.ROWS_A)
+        first = word(parameters, Tiles.FIRST_ROW) + tile_outputs * row
+        begin = word(parameters, Tiles.FIRST_COLUMN) + tile_outputs * column
+        columns = word(parameters, Tiles.COLUMNS_A)
+        of_slice = word(parameters, Tiles.FEATURES) // word(parameters, Tiles.DEPTH)
         done = 0
         while done < features:
             deep, at = (feature + done) // of_slice, (feature + done) % of_slice
@@ -264,14 +258,10 @@ def _output_stores(element_type: str, tile: int) -> Inner:
 def multiply_positions(parameters: int, tiles: int, count: int, scratch: int) -> None:
     """Multiplies transformed tiles by the transformed kernel, `count` positions one by one."""
     features, outputs = word(parameters, TransformedProduct.FEATURES), word(parameters, TransformedProduct.OUTPUTS)
-    rows_a, k_a = (
-        scratch + word(parameters, TransformedProduct.ROWS_OF_A),
-        scratch + word(parameters, TransformedProduct.K_OF_A),
-    )
-    a, rows_m = (
-        scratch + word(parameters, TransformedProduct.INPUTS_AT),
-        scratch + word(parameters, TransformedProduct.ROWS_OF_M),
-    )
+    rows_a = scratch + word(parameters, TransformedProduct.ROWS_OF_A)
+    k_a = scratch + word(parameters, TransformedProduct.K_OF_A)
+    a = scratch + word(parameters, TransformedProduct.INPUTS_AT)
+    rows_m = scratch + word(parameters, TransformedProduct.ROWS_OF_M)
     b, m = word(parameters, TransformedProduct.TRANSFORMED), scratch + word(parameters, TransformedProduct.PRODUCTS_AT)
     vector, pitch = word(parameters, Tiles.VECTOR_A), word(parameters, TransformedProduct.TILE_M)
     for _ in range(count):
