@@ -15,7 +15,7 @@ from engine.ir.attributes import (
     SliceDimension,
     Window,
 )
-from engine.ir.device_operations import HOST_FUNCTION
+from engine.ir.device_operations import HOST_FUNCTION, TOKEN
 from engine.ir.module import Computation, Instruction, Module
 from engine.ir.opcodes import inferred_shape
 from engine.ir.shape import AnyShape, Shape, TupleShape
@@ -200,15 +200,22 @@ class Builder:
         return self.instruction("call", computation.root.shape, operands, (computation,))
 
     def host_function(
-        self, function: HostFunction, operands: Sequence[Instruction], results: Sequence[Shape], token: Instruction
+        self,
+        function: HostFunction,
+        operands: Sequence[Instruction],
+        results: Sequence[Shape],
+        token: Instruction,
+        *,
+        side_effect: bool = True,
+        **attributes: Any,
     ) -> Instruction:
         """A call of a function of the host in the order of tokens, s32[]: a tuple of its results and the next token."""
-        config = json.dumps({"function": function.key, "name": function.name})
         return self.instruction(
-            *("custom-call", TupleShape((*results, Shape("s32"))), [*operands, token]),
+            *("custom-call", TupleShape((*results, TOKEN)), [*operands, token]),
             custom_call_target=HOST_FUNCTION,
-            backend_config=config,
-            custom_call_has_side_effect=True,
+            backend_config=json.dumps({"function": function.key, "name": function.name}),
+            custom_call_has_side_effect=side_effect,
+            **attributes,
         )
 
     def conditional(

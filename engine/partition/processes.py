@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.host_functions import HostFunction
-from engine.ir import Instruction, Shape, TupleShape
+from engine.ir import Instruction, Shape
 from engine.ir.builder import Builder
-from engine.ir.device_operations import HOST_FUNCTION, TOKEN
 from engine.ir.module import topological
 from engine.partition.marks import is_total
 from engine.partition.process_sums import SUM
@@ -102,11 +100,5 @@ def _call(
 ) -> list[Instruction]:
     """The results of a call, which `in_one_order` puts after the previous one, or, if both sum, may join with it."""
     token = b.constant(0, "s32")
-    call = b.instruction(
-        *("custom-call", TupleShape((*shapes, TOKEN)), [*operands, token]),
-        custom_call_target=HOST_FUNCTION,
-        backend_config=json.dumps({"function": function.key, "name": function.name}),
-        custom_call_has_side_effect=False,
-        of_processes=kind,
-    )
+    call = b.host_function(function, operands, shapes, token, side_effect=False, of_processes=kind)
     return [b.get_tuple_element(call, index) for index in range(len(shapes))]

@@ -46,9 +46,10 @@ def with_pipelines(module: Module) -> tuple[Module, list[Pipelined]]:
         iterations = [i for i in loop.called[0].instructions if _is_iteration(i)] if loop.opcode == "while" else []
         if not iterations:
             return None
-        pipeline = _pipeline(loop, iterations[0])
-        made.append(pipeline.pipelined)
-        return changed(loop, called=(pipeline.body(loop.called[0]), loop.called[1]))
+        pipeline, numbers = _pipeline(loop, iterations[0])
+        made.append(pipeline)
+        body, condition = loop.called
+        return changed(loop, called=(_new_body(body, pipeline.module, numbers), condition))
 
     return rewrite(module, visit), made
 
@@ -57,25 +58,19 @@ def _is_iteration(instruction: Instruction) -> bool:
     return target_of(instruction) == PIPELINE_ITERATION
 
 
-class _Body:
-    """A loop's new body; `numbers` are the state's elements that the pipeline changes, in the order of its results."""
-
-    def __init__(self, made: Pipelined, numbers: list[int]) -> None:
-        self.pipelined, self._numbers = made, numbers
-
-    def body(self, old: Computation) -> Computation:
-        """The computation that replaces the old one."""
-        builder = Builder(old.name)
-        state = builder.parameter_of(old.parameters[0].shape)
-        elements = [builder.get_tuple_element(state, k) for k in range(len(state.tuple_shapes))]
-        entry = self.pipelined.module.entry
-        copies = InstructionCopies(builder, dict(zip(entry.parameters, elements, strict=True)))
-        for number, result in zip(self._numbers, self.pipelined.module.results, strict=True):
-            elements[number] = copies.of(result)
-        return with_own_names(builder.build(builder.tuple(*elements)))
+def _new_body(old: Computation, module: Module, numbers: list[int]) -> Computation:
+    """The body of a loop as a pipeline's module, which changes the elements `numbers` of the state."""
+    builder = Builder(old.name)
+    state = builder.parameter_of(old.parameters[0].shape)
+    elements = [builder.get_tuple_element(state, k) for k in range(len(state.tuple_shapes))]
+    copies = InstructionCopies(builder, dict(zip(module.entry.parameters, elements, strict=True)))
+    for number, result in zip(numbers, module.results, strict=True):
+        elements[number] = copies.of(result)
+    return with_own_names(builder.build(builder.tuple(*elements)))
 
 
-def _pipeline(loop: Instruction, iteration: Instruction) -> _Body:
+def _pipeline(loop: Instruction, iteration: Instruction) -> tuple[Pipelined, list[int]]:
+    """The pipeline of a loop, and the numbers of the state's elements that it changes, in the order of its results."""
     config = config_of(iteration)
     given, training = config["pipelining"], bool(config["training"])
     options = {"storage": Storage(**given["storage"]), "options": stage_options_from(given["options"])}
@@ -91,7 +86,7 @@ def _pipeline(loop: Instruction, iteration: Instruction) -> _Body:
     parts = cut(module, roles, once, names, training=training)
     made = pipelined(module, roles, pipelining, schedule=schedule, parts=parts, outputs="last", metrics=(), names=names)
     check_shared_variables(made, names)
-    return _Body(made, numbers)
+    return made, numbers
 
 
 def _as_module(body: Computation) -> Module:
