@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from engine.errors import ConfigurationError
-from engine.ir import Instruction, Module, Shape, TupleShape
+from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import OUTFEED, target_of
 from engine.ir.module import topological
@@ -118,45 +118,58 @@ class MicroBatchLoop(Loop):
             for p in self.module.entry.parameters
             if p in needed and p["parameter_number"] not in parts.moving
         }
-        body = _LoopBody(self.shape, self.accumulation)
-        of, last = self._copies(body), len(body.micro_batches) - 1
-        following = {COUNTER: body.next_iteration()}
+        body = Builder("micro_batch")
+        state = body.parameter_of(self.shape)
+        elements = {slot: body.get_tuple_element(state, slot) for slot in range(len(self.initial))}
+        iteration = elements[COUNTER]
+        micro_batches = [MicroBatch(body, self.accumulation, each) for each in self._indices(body, iteration)]
+        of, last = self._copies(body, elements, micro_batches), len(micro_batches) - 1
+        following = {COUNTER: body.add(iteration, body.constant(1, INDEX))}
         for mark, numbers in slots.gradients.items():
-            totals = tuple(map(body.element, numbers))
-            for k, micro_batch in enumerate(body.micro_batches):
+            totals = tuple(elements[slot] for slot in numbers)
+            for k, micro_batch in enumerate(micro_batches):
                 totals = accumulated(micro_batch, mark, totals, of(k, mark.operands[0]))
             following |= zip(numbers, totals, strict=True)
         for number, slot in slots.states.items():
-            state = body.element(slot)
-            for k, micro_batch in enumerate(body.micro_batches):
+            state = elements[slot]
+            for k, micro_batch in enumerate(micro_batches):
                 value = of(k, parts.moving[number])
                 state = micro_batch.with_row(state, value) if number in rows else value
             following[slot] = state
         for value, slot in slots.lasts.items():
             following[slot] = of(last, value)
-        elements = {slot: following.get(slot) or body.element(slot) for slot in range(len(self.initial))}
         iterations = self.accumulation.micro_batches // self.accumulation.together
-        self.take_results(self.add_while(body.builder, elements, iterations))
+        self.take_results(self.add_while(body, {**elements, **following}, iterations))
 
-    def _copies(self, body: _LoopBody) -> Callable[[int, Instruction], Instruction]:
+    def _indices(self, body: Builder, iteration: Instruction) -> list[Instruction]:
+        """The numbers of the micro-batches of an iteration."""
+        together = self.accumulation.together
+        if together == 1:
+            return [iteration]
+        first = body.multiply(iteration, body.constant(together, INDEX))
+        return [first, *(body.add(first, body.constant(k, INDEX)) for k in range(1, together))]
+
+    def _copies(
+        self, body: Builder, elements: Mapping[int, Instruction], micro_batches: Sequence[MicroBatch]
+    ) -> Callable[[int, Instruction], Instruction]:
         """A function that gives the copy of an instruction in the k-th of an iteration's micro-batches."""
         parameters, rows = self.module.entry.parameters, self.slots.rows
-        elements = {p: body.element(slot) for p, slot in self.slots.given.items()}
+        given = {p: elements[slot] for p, slot in self.slots.given.items()}
         stands = []
-        for k, micro_batch in enumerate(body.micro_batches):
-            new = {p: micro_batch.feed(array, p) if self._is_feed(p) else array for p, array in elements.items()}
+        for k, micro_batch in enumerate(micro_batches):
+            new = {p: micro_batch.feed(array, p) if self._is_feed(p) else array for p, array in given.items()}
             for number, slot in self.slots.states.items():
-                state = body.element(slot)
+                state = elements[slot]
                 if number in rows:
                     new[parameters[number]] = micro_batch.row(state)
                 elif k == 0:
                     new[parameters[number]] = state
             stands.append(new)
         if len(stands) == 1:
-            copies = InstructionCopies(body.builder, stands[0])
+            copies = InstructionCopies(body, stands[0])
             return lambda k, instruction: copies.of(instruction)
         shared = {parameters[n]: value for n, value in self.parts.moving.items() if n not in rows}
-        return CopiesTogether(body.builder, stands, shared).of
+        return CopiesTogether(body, stands, shared).of
 
     def _is_feed(self, parameter: Instruction) -> bool:
         return self.roles[parameter["parameter_number"]] == "feed"
@@ -175,35 +188,6 @@ class SingleMicroBatch(Loop):
         self.reduced = {mark: copies.of(mark.operands[0]) for mark in parts.marks}
         self.last = {value: copies.of(value) for value in parts.last}
         self.moved = {number: copies.of(value) for number, value in parts.moving.items()}
-
-
-class _LoopBody:
-    """The body of the loop, its state and its micro-batches."""
-
-    def __init__(self, shape: TupleShape, accumulation: Accumulation) -> None:
-        self.builder = Builder("micro_batch")
-        self._state = self.builder.parameter_of(shape)
-        self._elements: dict[int, Instruction] = {}
-        self.iteration = self.element(COUNTER)
-        self.micro_batches = [MicroBatch(self.builder, accumulation, index) for index in self._indices(accumulation)]
-
-    def element(self, slot: int) -> Instruction:
-        """An element of the state."""
-        if slot not in self._elements:
-            self._elements[slot] = self.builder.get_tuple_element(self._state, slot)
-        return self._elements[slot]
-
-    def next_iteration(self) -> Instruction:
-        """The number of the iteration after this one."""
-        return self.builder.add(self.iteration, self.builder.constant(1, INDEX))
-
-    def _indices(self, accumulation: Accumulation) -> list[Instruction]:
-        """The numbers of the micro-batches of this iteration."""
-        together = accumulation.together
-        if together == 1:
-            return [self.iteration]
-        first = self.builder.multiply(self.iteration, self.builder.constant(together, INDEX))
-        return [first, *(self.builder.add(first, self.builder.constant(k, INDEX)) for k in range(1, together))]
 
 
 BEFORE: tuple[Pass, ...] = (inline_calls, dead_code, simplify_shapes, dead_code)
