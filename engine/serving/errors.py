@@ -15,6 +15,3 @@ class RequestError(IPUError):
         cut = message if len(message) <= MOST_CHARACTERS else f"{message[:MOST_CHARACTERS]}..."
         super().__init__(cut)
         self.status, self.message = status, cut
-
-    def __reduce__(self) -> tuple[type[RequestError], tuple[int, str]]:
-        return RequestError, (self.status, self.message)

@@ -1,28 +1,29 @@
 """A process that parses large JSON bodies: a JSON library keeps the interpreter from all other threads meanwhile.
 
-The process gets a body and a manifest, and answers with the arrays, or with the error, all of them pickled.
+The process gets a manifest and a body, and answers with the bytes of the arrays, or with the error.
 """
 
 from __future__ import annotations
 
 import contextlib
-import pickle
+import json
 import signal
+import struct
 import subprocess
 import sys
 import threading
-from itertools import chain
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from engine.serving.errors import RequestError
-from engine.serving.manifest import Manifest
+from engine.serving.manifest import STRING, Manifest, TensorManifest, parsed_manifest
 from engine.serving.rest import parse_request
 
-STRINGS_AT_ONCE = 1 << 14
-"""Most strings in a message: to unpickle them keeps the interpreter from other threads, too."""
+LENGTHS = struct.Struct("<QQ")
+"""Layout of the two lengths in each message: bytes of the JSON, and of the arrays after it."""
 
 
 class ParserProcess:
@@ -40,16 +41,14 @@ class ParserProcess:
             process = self._started()
             assert process.stdin is not None and process.stdout is not None
             try:
-                _send(process.stdin, (body, manifest))
-                answer = pickle.load(process.stdout)
-                if isinstance(answer, RequestError):
-                    raise answer
-                counts, in_rows = answer
-                arrays = [_whole([pickle.load(process.stdout) for _ in range(count)]) for count in counts]
-            except (OSError, EOFError, pickle.UnpicklingError) as error:
+                _send(process.stdin, asdict(manifest), body)
+                fields, content = _receive(process.stdout)
+            except (OSError, EOFError) as error:
                 self._end()
                 raise RequestError(503, "The request could not be parsed: its process has ended") from error
-        return arrays, in_rows
+        if "error" in fields:
+            raise RequestError(fields["status"], fields["error"])
+        return _arrays(fields["shapes"], content, manifest), fields["in_rows"]
 
     def close(self) -> None:
         """Ends the process, if there is one."""
@@ -81,30 +80,60 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError, EOFError):
         while True:
-            body, manifest = pickle.load(sys.stdin.buffer)
+            fields, body = _receive(sys.stdin.buffer)
+            manifest = parsed_manifest(fields)
             try:
                 arrays, in_rows = parse_request(body, manifest)
             except RequestError as error:
-                _send(sys.stdout.buffer, error)
+                _send(sys.stdout.buffer, {"error": error.message, "status": error.status}, b"")
                 continue
-            slices = list(map(_slices, arrays))
-            _send(sys.stdout.buffer, (list(map(len, slices)), in_rows))
-            for each in chain.from_iterable(slices):
-                _send(sys.stdout.buffer, each)
+            parts = [_content(*pair) for pair in zip(arrays, manifest.inputs, strict=True)]
+            answer = {"in_rows": in_rows, "shapes": [each.shape for each in arrays]}
+            _send(sys.stdout.buffer, answer, b"".join(parts))
 
 
-def _slices(array: np.ndarray) -> list[np.ndarray]:
-    count = array.size // STRINGS_AT_ONCE if array.dtype == object else 0
-    return np.array_split(array, count) if count > 1 else [array]
-
-
-def _whole(slices: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(slices) if len(slices) > 1 else slices[0]
-
-
-def _send(stream: IO[bytes], message: Any) -> None:
-    pickle.dump(message, stream, pickle.HIGHEST_PROTOCOL)
+def _send(stream: IO[bytes], fields: dict[str, Any], content: bytes) -> None:
+    text = json.dumps(fields).encode()
+    stream.write(LENGTHS.pack(len(text), len(content)))
+    stream.write(text)
+    stream.write(content)
     stream.flush()
+
+
+def _receive(stream: IO[bytes]) -> tuple[dict[str, Any], bytes]:
+    lengths = LENGTHS.unpack(_exactly(stream, LENGTHS.size))
+    text, content = (_exactly(stream, length) for length in lengths)
+    return json.loads(text), content
+
+
+def _exactly(stream: IO[bytes], length: int) -> bytes:
+    found = stream.read(length)
+    if len(found) < length:
+        raise EOFError
+    return found
+
+
+def _content(array: np.ndarray, tensor: TensorManifest) -> bytes:
+    if tensor.dtype != STRING:
+        return array.tobytes()
+    return b"".join(LENGTHS.pack(len(each), 0) + each for each in array.reshape(-1).tolist())
+
+
+def _arrays(shapes: list[list[int]], content: bytes, manifest: Manifest) -> list[np.ndarray]:
+    found, at = [], 0
+    for shape, tensor in zip(shapes, manifest.inputs, strict=True):
+        if tensor.dtype != STRING:
+            count = int(np.prod(shape))
+            found.append(np.frombuffer(content, tensor.numpy_dtype, count, at).reshape(shape))
+            at += count * tensor.numpy_dtype.itemsize
+            continue
+        strings = np.empty(int(np.prod(shape)), object)
+        for k in range(len(strings)):
+            length, _ = LENGTHS.unpack_from(content, at)
+            at += LENGTHS.size + length
+            strings[k] = content[at - length : at]
+        found.append(strings.reshape(shape))
+    return found
 
 
 def isolation() -> list[str]:
