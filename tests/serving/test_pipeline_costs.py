@@ -30,7 +30,8 @@ def program_in(directory: Path) -> Path:
 
 
 def estimated(directory: Path) -> Estimate:
-    return estimator_of(read_executable(program_in(directory))).on(target("ipu2"))
+    on_chip, _ = estimator_of(read_executable(program_in(directory)))
+    return on_chip(target("ipu2"))
 
 
 def export(directory: Path, **arguments: Any) -> Estimate:
