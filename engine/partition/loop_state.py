@@ -1,20 +1,28 @@
-"""A loop over micro-batches: the elements of its state, and the values that the entry takes from its results."""
+"""A step around a loop over micro-batches: the elements of the loop's state, its results, and the update part."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.attributes import HOLDS_ANYTHING, ROWS_OF_AN_ITERATION
 from engine.ir.builder import Builder
+from engine.ir.device_operations import OUTFEED, target_of
+from engine.ir.module import topological
 from engine.ir.work import most_rows
 from engine.partition.accumulation import Accumulation
+from engine.partition.collectives import unstacked
+from engine.partition.instruction_copies import InstructionCopies, add_copy
 from engine.partition.marks import Cut, accumulator_of
 from engine.partition.micro_batch import INDEX
 from engine.partition.pipeline_part import StateSlots
+from engine.partition.process_order import in_one_order
+from engine.partition.processes import Processes
+from engine.partition.replicas import Kind, Replicated, replicated
 from engine.partition.row_gradients import is_of_rows, row_shapes, table_of
 from engine.passes.loops.distribute import KEEPS_ITS_WORK
 from engine.passes.loops.rebuilding import with_own_names
@@ -24,17 +32,27 @@ COUNTER = 0
 
 
 class Loop(ABC):
-    """Adds a loop to an entry computation and holds its results.
+    """Builds a new entry computation, with a loop, and holds the loop's results.
 
     `reduced` maps each mark, and `last` each value of the last micro-batch, to its replacement. `moved` maps the number
     of a variable's parameter to the variable's new value, or to the new rows of all replicas.
     """
 
     def __init__(
-        self, entry: Builder, module: Module, roles: Sequence[str], accumulation: Accumulation, parts: Cut
+        self,
+        module: Module,
+        roles: Sequence[str],
+        accumulation: Accumulation,
+        parts: Cut,
+        kinds: dict[int, Kind],
+        processes: Processes | None = None,
     ) -> None:
-        self.entry, self.module, self.roles = entry, module, roles
-        self.accumulation, self.parts = accumulation, parts
+        self.module, self.roles, self.accumulation, self.parts = module, roles, accumulation, parts
+        self.processes = processes
+        self.rows = tuple(number for number, kind in kinds.items() if kind == "rows")
+        self.repeats_outputs = False
+        """Whether outputs of the update part, too, have a leading axis of all micro-batches."""
+        self.entry = Builder(module.entry.name)
         self.slots = StateSlots()
         self.initial: list[Instruction] = []
         self.reduced: dict[Instruction, Instruction] = {}
@@ -105,3 +123,54 @@ class Loop(ABC):
             self.reduced[mark] = total if same else entry.convert(total, mark.array_shape.element_type)
         self.last = {value: entry.get_tuple_element(loop, slot) for value, slot in self.slots.lasts.items()}
         self.moved = {number: entry.get_tuple_element(loop, slot) for number, slot in self.slots.states.items()}
+
+    def made(self) -> Replicated:
+        """The step: parameters, the loop, the update part."""
+        old = self.module.entry.parameters
+        parameters = [self.entry.parameter_of(self._parameter_shape(p)) for p in old]
+        for new, parameter in zip(parameters, old, strict=True):
+            new.name, new.op_name = parameter.name, parameter.op_name
+        rows = {number: self.entry.parameter_of(self._rows_shape(number)) for number in self.rows}
+        self.run(parameters, rows)
+        known = dict(zip(old, parameters, strict=True))
+        marks = self.reduced if self.processes is None else self.processes.reduced(self.entry, self.reduced)
+        copies = InstructionCopies(self.entry, {**known, **marks, **self.last})
+        if self.accumulation.replicas > 1:
+            self._enqueue_for_replicas(copies)
+        aliases, results = self.module.aliases, {}
+        for number, state in self.moved.items():
+            # The host reads replica 0's row.
+            results[aliases[number]] = unstacked(self.entry, state, 0) if number in rows else state
+        for number, value in self.parts.updates.items():
+            results[aliases[number]] = copies.of(value)
+        for index, value in self.parts.outputs.items():
+            results[index] = copies.of(value)
+            if self.repeats_outputs and value not in self.last:
+                dimensions = value.array_shape.dimensions
+                leading, kept = (self.accumulation.micro_batches, *dimensions), range(1, 1 + len(dimensions))
+                results[index] = self.entry.broadcast(results[index], leading, tuple(kept))
+        ordered = [results[index] for index in range(len(results))]
+        made = replicated(self.entry, self.module, self.roles, ordered, {n: self.moved[n] for n in rows})
+        return made if self.processes is None else replace(made, module=in_one_order(made.module))
+
+    def _enqueue_for_replicas(self, copies: InstructionCopies) -> None:
+        """Adds each outfeed that updates depend on once for each replica: each enqueues, as on a chip."""
+        for outfeed in topological(self.parts.updates.values(), lambda i: i not in copies.known()):
+            if target_of(outfeed) != OUTFEED or outfeed in copies.known():
+                continue
+            *leaves, token = [copies.of(operand) for operand in outfeed.operands]
+            for _ in range(self.accumulation.replicas):
+                call = add_copy(self.entry, outfeed, [*leaves, token])
+                token = call if isinstance(call.shape, Shape) else self.entry.get_tuple_element(call, 0)
+            copies.stand_for(outfeed, call)
+
+    def _parameter_shape(self, parameter: Instruction) -> Shape:
+        shape = parameter.array_shape
+        if self.roles[parameter["parameter_number"]] != "feed":
+            return shape
+        first, *others = shape.dimensions or (1,)
+        return shape.with_dimensions((first * self.accumulation.micro_batches, *others))
+
+    def _rows_shape(self, number: int) -> Shape:
+        shape = self.module.entry.parameters[number].array_shape
+        return shape.with_dimensions((self.accumulation.replicas, *shape.dimensions))

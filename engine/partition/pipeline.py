@@ -14,7 +14,7 @@ from engine.partition.pipeline_loop import PipelineLoop
 from engine.partition.pipeline_part import Outputs
 from engine.partition.pipeline_report import PipelineReport, report_on
 from engine.partition.processes import Processes
-from engine.partition.repeat import BEFORE_STAGES, Repetition
+from engine.partition.repeat import BEFORE_STAGES
 from engine.partition.replicas import Replicated, kinds_of
 from engine.partition.schedule import Part, Recomputation, Schedule, ScheduleKind, devices_of, make_schedule
 from engine.partition.schedule_checks import check_count, check_pipeline, recomputation_of
@@ -195,20 +195,11 @@ def pipelined(
     recompute = "none" if sequential else schedule.recomputation
     plans = plan_parts(module, roles, parts, placement, recompute=recompute)
     kinds = kinds_of(module, parts, accumulation.replicas, metrics, names)
-    repetition = Repetition(module, roles, accumulation, parts, kinds, processes)
-    repetition.repeats_outputs = outputs == "all" and processes is not None
     by_part = plans_by_part(schedule, plans, placement.position, parts)
     loop = PipelineLoop(
-        repetition.entry,
-        module,
-        roles,
-        accumulation=accumulation,
-        parts=parts,
-        plans=by_part,
-        schedule=schedule,
-        outputs=outputs,
+        *(module, roles, accumulation, parts, kinds, processes), plans=by_part, schedule=schedule, outputs=outputs
     )
-    repeated = repetition.run(loop)
+    repeated = loop.made()
     report = report_on(
         schedule, placement, plans, roles=roles, cut=parts, storage=pipelining.storage, replicas=pipelining.replicas
     )

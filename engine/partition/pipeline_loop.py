@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from engine.ir import Instruction, Module, TupleShape
+from engine.ir import Instruction, TupleShape
 from engine.ir.builder import Builder
-from engine.partition.accumulation import Accumulation
 from engine.partition.crossings import PartPlan
 from engine.partition.loop_state import COUNTER, Loop
-from engine.partition.marks import Cut
 from engine.partition.micro_batch import INDEX, MicroBatch
 from engine.partition.pipeline_part import Outputs, add_part
 from engine.partition.schedule import Part, Schedule
@@ -67,19 +66,15 @@ class PipelineLoop(Loop):
 
     def __init__(
         self,
-        entry: Builder,
-        module: Module,
-        roles: Sequence[str],
-        *,
-        accumulation: Accumulation,
-        parts: Cut,
+        *arguments: Any,
         plans: Mapping[Part, PartPlan],
         schedule: Schedule,
         outputs: Outputs = "last",
     ) -> None:
-        super().__init__(entry, module, roles, accumulation, parts)
-        self.items = items_of(schedule, plans, accumulation.replicas)
-        self.total = accumulation.micro_batches
+        super().__init__(*arguments)
+        self.items = items_of(schedule, plans, self.accumulation.replicas)
+        self.total = self.accumulation.micro_batches
+        self.repeats_outputs = outputs == "all" and self.processes is not None
         self.iterations = self.total + max(item.delay for item in self.items)
         self.slots.outputs = outputs
 

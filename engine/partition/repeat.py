@@ -7,26 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from engine.errors import ConfigurationError
-from engine.ir import Instruction, Module, Shape
+from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
-from engine.ir.device_operations import OUTFEED, target_of
 from engine.ir.module import topological
 from engine.ir.outlining import has_outlined_calls
 from engine.partition.accumulation import Accumulation
 from engine.partition.batch_norm_groups import is_statistic, statistics
-from engine.partition.collectives import synchronise, unstacked
+from engine.partition.collectives import synchronise
 from engine.partition.instruction_copies import InstructionCopies, add_copy
 from engine.partition.loop_state import COUNTER, Loop
-from engine.partition.marks import Cut, cut
+from engine.partition.marks import cut
 from engine.partition.metric_totals import with_totals
 from engine.partition.micro_batch import INDEX, MicroBatch
-from engine.partition.process_order import in_one_order
 from engine.partition.processes import Processes
-from engine.partition.replicas import Kind, Replicated, kinds_of, replicated
+from engine.partition.replicas import Replicated, kinds_of
 from engine.partition.row_gradients import accumulated
 from engine.passes.dead_code import dead_code
 from engine.passes.factored_derivatives import factored_derivatives
@@ -242,9 +239,8 @@ def _repeated(
         module = with_totals(module, metrics, names, accumulation.replicas * processes.count)
     parts = cut(module, roles, once, names, training=training)
     kinds = kinds_of(module, parts, accumulation.replicas, metrics, names)
-    repetition = Repetition(module, roles, accumulation, parts, kinds, processes)
     loop = SingleMicroBatch if accumulation.micro_batches == 1 else MicroBatchLoop
-    return repetition.run(loop(repetition.entry, module, roles, accumulation, parts))
+    return loop(module, roles, accumulation, parts, kinds, processes).made()
 
 
 def _check_statistics(module: Module) -> None:
@@ -256,74 +252,3 @@ def _check_statistics(module: Module) -> None:
             f"{inner[0].op_name or inner[0].name} inside one. Set "
             f"norms.experimental.distributed_batch_norm_replica_group_size = 1, or normalise outside of it."
         )
-
-
-class Repetition:
-    """Builds the new entry computation: parameters, loop, update part."""
-
-    def __init__(
-        self,
-        module: Module,
-        roles: Sequence[str],
-        accumulation: Accumulation,
-        parts: Cut,
-        kinds: dict[int, Kind],
-        processes: Processes | None = None,
-    ) -> None:
-        self.module, self.roles, self.accumulation, self.parts = module, roles, accumulation, parts
-        self.processes = processes
-        self.rows = tuple(number for number, kind in kinds.items() if kind == "rows")
-        self.repeats_outputs = False
-        """Whether outputs of the update part, too, have a leading axis of all micro-batches."""
-        self.entry = Builder(module.entry.name)
-
-    def run(self, loop: Loop) -> Replicated:
-        """The step around a loop that has been built for `entry`."""
-        old = self.module.entry.parameters
-        parameters = [self.entry.parameter_of(self._parameter_shape(p)) for p in old]
-        for new, parameter in zip(parameters, old, strict=True):
-            new.name, new.op_name = parameter.name, parameter.op_name
-        rows = {number: self.entry.parameter_of(self._rows_shape(number)) for number in self.rows}
-        loop.run(parameters, rows)
-        known = dict(zip(old, parameters, strict=True))
-        marks = loop.reduced if self.processes is None else self.processes.reduced(self.entry, loop.reduced)
-        copies = InstructionCopies(self.entry, {**known, **marks, **loop.last})
-        if self.accumulation.replicas > 1:
-            self._enqueue_for_replicas(copies)
-        aliases, results = self.module.aliases, {}
-        for number, state in loop.moved.items():
-            # The host reads replica 0's row.
-            results[aliases[number]] = unstacked(self.entry, state, 0) if number in rows else state
-        for number, value in self.parts.updates.items():
-            results[aliases[number]] = copies.of(value)
-        for index, value in self.parts.outputs.items():
-            results[index] = copies.of(value)
-            if self.repeats_outputs and value not in loop.last:
-                dimensions = value.array_shape.dimensions
-                leading, kept = (self.accumulation.micro_batches, *dimensions), range(1, 1 + len(dimensions))
-                results[index] = self.entry.broadcast(results[index], leading, tuple(kept))
-        ordered = [results[index] for index in range(len(results))]
-        made = replicated(self.entry, self.module, self.roles, ordered, {n: loop.moved[n] for n in rows})
-        return made if self.processes is None else replace(made, module=in_one_order(made.module))
-
-    def _enqueue_for_replicas(self, copies: InstructionCopies) -> None:
-        """Adds each outfeed that updates depend on once for each replica: each enqueues, as on a chip."""
-        for outfeed in topological(self.parts.updates.values(), lambda i: i not in copies.known()):
-            if target_of(outfeed) != OUTFEED or outfeed in copies.known():
-                continue
-            *leaves, token = [copies.of(operand) for operand in outfeed.operands]
-            for _ in range(self.accumulation.replicas):
-                call = add_copy(self.entry, outfeed, [*leaves, token])
-                token = call if isinstance(call.shape, Shape) else self.entry.get_tuple_element(call, 0)
-            copies.stand_for(outfeed, call)
-
-    def _parameter_shape(self, parameter: Instruction) -> Shape:
-        shape = parameter.array_shape
-        if self.roles[parameter["parameter_number"]] != "feed":
-            return shape
-        first, *others = shape.dimensions or (1,)
-        return shape.with_dimensions((first * self.accumulation.micro_batches, *others))
-
-    def _rows_shape(self, number: int) -> Shape:
-        shape = self.module.entry.parameters[number].array_shape
-        return shape.with_dimensions((self.accumulation.replicas, *shape.dimensions))
