@@ -14,7 +14,6 @@ import numpy as np
 from llvmlite import ir
 
 from benchmarks.workloads import EVERY
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import (
@@ -26,6 +25,7 @@ from engine.codelets.language.memory import (
     set_floating_point_state,
     store_i64,
 )
+from engine.codelets.language.record import word
 from engine.machine_code.abi import c_function
 from engine.runtime import executable as executables
 from engine.runtime.executor import COMPUTING, Column, RowKind, another_iteration, is_followed_now

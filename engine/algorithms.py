@@ -54,7 +54,7 @@ def selections(program: Program) -> list[AlgorithmChoice]:
 
 def _offers(convolution: ComputeSet) -> str:
     """The bids in cycles of a convolution's ways, the chosen one first."""
-    from engine.host.convolutions.select import choose, draft_of
+    from engine.host.select import choose, draft_of
 
     choice = choose(draft_of(convolution))
     others = sorted(choice.bids.keys() - {choice.way}, key=lambda way: choice.bids[way])

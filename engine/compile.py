@@ -16,7 +16,7 @@ from engine.ir import Module
 from engine.ir.floating_point import IEEE, FloatingPoint
 from engine.lower.program import lower_module
 from engine.passes.pass_list import Listener, Settings, run_pipelines
-from engine.program.passes.pass_list import PROGRAM_PASSES
+from engine.program.pass_list import PROGRAM_PASSES
 from engine.program.program import Program
 from engine.program.run_passes import listening, run_passes
 from engine.program.verifier import verify as verify_program
@@ -24,6 +24,8 @@ from engine.resource_limits import interruptible
 from engine.runtime.executable import Executable
 from engine.runtime.make_executable import make_executable
 
+FEWEST_KEPT = 1000
+"""Instructions of a module from which on it is loaded faster than it is prepared."""
 Progress = Callable[[str, int, int], None]
 Inspect = Callable[[Program], None]
 
@@ -85,7 +87,9 @@ def compile_module(
         if verify:
             program = plain = build_program(module, roles, constants, verify, floating_point, options)
         elif floating_point == IEEE:
-            ready = prepared(module, partial(prepare, options=options), folder, repr(options))
+            passes = partial(prepare, options=options)
+            large = sum(len(each.instructions) for each in module.computations()) >= FEWEST_KEPT
+            ready = prepared(module, passes, folder, repr(options)) if large else passes(module)
             program = plain = run_passes(lower_module(ready, roles, constants), PROGRAM_PASSES)
         else:
             program = build_program(module, roles, constants, floating_point=floating_point, options=options)

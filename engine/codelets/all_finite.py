@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.lanes import I16, I64, Lanes
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import store_i8
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, word
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 

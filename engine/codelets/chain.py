@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.codelets.host.rows import copy_memory, word
+from engine.codelets.host.rows import copy_memory
 from engine.codelets.language.build import codelet
 from engine.codelets.language.memory import call4, store_i64
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, word
 from engine.codelets.language.scratch import ScratchLayout, ScratchSpace, after
 from engine.machine_code.abi import RESERVED_SCRATCH
 

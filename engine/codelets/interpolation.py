@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.intrinsic import Float32, intrinsic
 from engine.codelets.language.memory import load_f32, load_i64
-from engine.codelets.language.record import Address, Record, Table, block
+from engine.codelets.language.record import Address, Record, Table, block, word
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes

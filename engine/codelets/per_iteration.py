@@ -5,10 +5,10 @@ Each worker has its own copy of the parameters and its own iteration count, so n
 
 from __future__ import annotations
 
-from engine.codelets.host.rows import copy_memory, word
+from engine.codelets.host.rows import copy_memory
 from engine.codelets.language.build import codelet
 from engine.codelets.language.memory import call4, load_i64, store_i64
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, word
 from engine.codelets.language.scratch import ScratchLayout, ScratchSpace, after
 from engine.machine_code.abi import RESERVED_SCRATCH
 

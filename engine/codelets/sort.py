@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.codelets.host.rows import copy_bytes, word
+from engine.codelets.host.rows import copy_bytes
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import call4, load_i8, load_i16, load_i32, load_i64, store_i8, store_i16, store_i64
-from engine.codelets.language.record import Address, Record, block
+from engine.codelets.language.record import Address, Record, block, word
 from engine.codelets.language.scratch import after, space_of
 from engine.codelets.scan import ROWS
 from engine.ir.shape import FLOATS, SIGNED, Shape

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from engine.codelets.host.queues import leave_step_of
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import load_f32, load_f64, load_i64, pointer, store_i64
-from engine.codelets.language.record import Address, Record, Table, block
+from engine.codelets.language.record import Address, Record, Table, block, word
 from engine.codelets.rows.index_walk import load_index
 from engine.ir.floating_point import EXPONENTS
 from engine.ir.shape import FLOATS, UNSIGNED

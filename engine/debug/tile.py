@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import call4, floating_point_state, flush_to_zero, set_floating_point_state
+from engine.codelets.language.record import word
 from engine.debug.aside import Aside
 from engine.debug.cells import cell_type
 from engine.debug.poison import Poison, poison_bytes

@@ -28,8 +28,6 @@ from engine.ir import Module
 from engine.ir.device_operations import calls_of_host_functions
 from engine.machine_code.sources import digest_of_engine
 
-FEWEST_INSTRUCTIONS = 1000
-"""Smaller modules are prepared as fast as they are loaded."""
 SHORTEST = 0.1
 """Seconds of preparation below which a module is not cached."""
 
@@ -52,8 +50,6 @@ def prepared(
     `options` are those of `prepare` that affect its results. `folder` is the cache's, by default in the user's cache.
     A folder that cannot be written is no error, and neither is a damaged file.
     """
-    if sum(len(computation.instructions) for computation in module.computations()) < FEWEST_INSTRUCTIONS:
-        return prepare(module)
     if any(calls_of_host_functions(module)):
         return prepare(module)  # no other process has its functions
     try:

@@ -6,12 +6,12 @@ import numpy as np
 
 from engine.ir import Instruction, PaddingDimension, Shape
 from engine.lower.context import Context, Value, lowering
-from engine.program.building.copies import copy, fill, part
-from engine.program.building.loops import run_draft
-from engine.program.building.nests import Draft, Reached
-from engine.program.building.views import View, whole
+from engine.program.copies import copy, fill, part
+from engine.program.loops import run_draft
 from engine.program.nest import Index, Store
+from engine.program.nests import Draft, Reached
 from engine.program.program import Buffer
+from engine.program.views import View, whole
 
 
 @lowering("parameter")

@@ -13,8 +13,7 @@ from engine.ir.affine import Affine, loop_index, pull
 from engine.ir.attributes import PARTIALS_SCOPE, PARTIALS_TYPES
 from engine.ir.opcodes import AFFINE, SOURCES, TUPLES, registering
 from engine.ir.trip_counts import TripCounts
-from engine.program.building.builder import ProgramBuilder
-from engine.program.building.views import View, through, whole
+from engine.program.builder import ProgramBuilder
 from engine.program.control_words import CallBlock
 from engine.program.program import (
     Buffer,
@@ -27,6 +26,7 @@ from engine.program.program import (
     Span,
     WorkEstimate,
 )
+from engine.program.views import View, through, whole
 from engine.program.work.base import Work
 
 NO_WORK = WorkEstimate()

@@ -22,9 +22,9 @@ from engine.lower.state import initial_state, leaves, like
 from engine.lower.transposed_weights import iteration_weights
 from engine.passes.loops.view import element_read
 from engine.passes.update_order import readers_first
-from engine.program.building.builder import RowBlocks
-from engine.program.building.copies import copy_buffer
+from engine.program.builder import RowBlocks
 from engine.program.control_words import COUNTERS
+from engine.program.copies import copy_buffer
 from engine.program.program import Buffer, PerIteration, Region
 from engine.program.work.copy import Purpose
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
-from engine.program.building.copies import copy
-from engine.program.building.views import View, whole
+from engine.program.copies import copy
 from engine.program.program import Buffer
+from engine.program.views import View, whole
 
 
 @lowering("bitcast-convert")

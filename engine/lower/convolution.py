@@ -9,12 +9,12 @@ import numpy as np
 from engine.ir import Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.dot import operand_in, operand_type
-from engine.program.building.contraction import DEPTHWISE_TYPES, share_of
-from engine.program.building.copies import fill
-from engine.program.building.product_units import ProductSize, check_multiplied
-from engine.program.building.views import whole
+from engine.program.contraction import DEPTHWISE_TYPES, share_of
+from engine.program.copies import fill
 from engine.program.nest import Constant
+from engine.program.product_units import ProductSize, check_multiplied
 from engine.program.program import Address, ComputeSet, Span, WorkEstimate
+from engine.program.views import whole
 from engine.program.work.convolution import Convolution
 from engine.program.work.offsets import GROUP, rows_together, table
 

@@ -6,11 +6,11 @@ from engine.ir import DotDimensionNumbers, Instruction
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
 from engine.passes.transposed_products import is_made_transposed, order_wanted
-from engine.program.building.contraction import ContractionDraft, emit_contraction
-from engine.program.building.copies import copy
-from engine.program.building.nests import accumulated_in
-from engine.program.building.views import View, whole
+from engine.program.contraction import ContractionDraft, emit_contraction
+from engine.program.copies import copy
+from engine.program.nests import accumulated_in
 from engine.program.program import Buffer
+from engine.program.views import View, whole
 from engine.program.work.offsets import table
 
 SLIM, LEAST_LONG = 16, 128

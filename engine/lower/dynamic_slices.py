@@ -8,9 +8,9 @@ from engine.ir import Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
 from engine.lower.known_iterations import per_iteration
-from engine.program.building.copies import copy_buffer
-from engine.program.building.units import SMALL_BYTES
+from engine.program.copies import copy_buffer
 from engine.program.program import Address, Buffer, Partition, PerIteration, Slot, Span, WorkEstimate
+from engine.program.units import SMALL_BYTES
 from engine.program.work.base import Array
 from engine.program.work.copy import Purpose
 from engine.program.work.indexing import Counted, SliceWork

@@ -6,8 +6,8 @@ from math import prod
 
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Joined, Value, lowering
-from engine.program.building.loops import run_draft
-from engine.program.building.nests import Drafting, Position
+from engine.program.loops import run_draft
+from engine.program.nests import Drafting, Position
 from engine.program.program import Buffer
 
 LEAST_RUN = 16

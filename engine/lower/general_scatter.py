@@ -6,8 +6,8 @@ from engine.errors import UnsupportedOperation
 from engine.ir import Computation, Instruction
 from engine.ops.apply import single_operation
 from engine.passes.fusible import is_scalar_body
-from engine.program.building.nests import body_of
 from engine.program.nest import Combiner
+from engine.program.nests import body_of
 
 
 def combiner_for(instruction: Instruction, body: Computation, element_types: tuple[str, ...]) -> Combiner:

@@ -7,10 +7,10 @@ from engine.ir.device_operations import FIRST_OF_EQUAL
 from engine.lower.context import Context, Value, custom_call, lowering
 from engine.lower.general_scatter import combiner_for
 from engine.ops.apply import single_operation
-from engine.program.building.copies import copy_buffer
-from engine.program.building.units import SMALL_BYTES
-from engine.program.passes.row_sums import RowScatter
+from engine.program.copies import copy_buffer
 from engine.program.program import Address, Span, WorkEstimate
+from engine.program.row_sums import RowScatter
+from engine.program.units import SMALL_BYTES
 from engine.program.work.base import Array
 from engine.program.work.copy import Purpose
 from engine.program.work.indexing import FirstOfEqualWork, GatherWork, ScatterWork

@@ -7,7 +7,7 @@ from math import prod
 from engine.ir import Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.conversions import in_type, in_type_of
-from engine.program.building.nests import accumulated_in
+from engine.program.nests import accumulated_in
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.work.factors import CholeskyWork, SolveWork
 

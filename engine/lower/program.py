@@ -29,7 +29,7 @@ from engine.lower import (  # noqa: F401  (they register their lowerings)
     windows,
 )
 from engine.lower.context import DEFERRED, LOWERINGS, Context
-from engine.program.building.copies import copy_buffer
+from engine.program.copies import copy_buffer
 from engine.program.program import Buffer, Program
 from engine.program.work.copy import Purpose
 

@@ -6,8 +6,8 @@ from engine.ir import Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.conversions import in_type
 from engine.passes.expand_select_and_scatter import is_pool_gradient, selected_by
-from engine.program.building.units import SMALL_BYTES
 from engine.program.program import Address, Partition, Span, WorkEstimate
+from engine.program.units import SMALL_BYTES
 from engine.program.work.base import Array
 from engine.program.work.select_and_scatter import SelectAndScatterWork
 

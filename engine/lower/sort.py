@@ -9,8 +9,8 @@ from engine.ir import Computation, Instruction, Shape
 from engine.ir.module import topological
 from engine.lower.context import Context, Value, lowering
 from engine.passes.fusible import is_scalar_body
-from engine.program.building.nests import body_of
 from engine.program.nest import Apply, Body, Comparator
+from engine.program.nests import body_of
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.work.base import Array
 from engine.program.work.sorting import SortKey, SortWork

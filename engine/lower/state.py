@@ -8,9 +8,9 @@ from engine.ir.opcodes import AFFINE
 from engine.lower.context import Context, Value
 from engine.lower.dynamic_slices import line_in
 from engine.passes.loops.view import element_read
-from engine.program.building.copies import copy, copy_buffer
-from engine.program.building.views import whole
+from engine.program.copies import copy, copy_buffer
 from engine.program.program import Buffer
+from engine.program.views import whole
 from engine.program.work.copy import Purpose
 
 

@@ -8,8 +8,8 @@ from engine.ir import Computation, DotDimensionNumbers, Instruction, Shape
 from engine.ir.opcodes import AFFINE
 from engine.lower.context import Context, Value
 from engine.passes.loops.view import element_read
-from engine.program.building.copies import copy
-from engine.program.building.views import View, reordered, stored_in, whole
+from engine.program.copies import copy
+from engine.program.views import View, reordered, stored_in, whole
 
 
 def iteration_weights(context: Context, loop: Instruction, state: Value) -> dict[Instruction, dict[Instruction, View]]:

@@ -22,12 +22,12 @@ from engine.lower.context import Context, Value, lowering
 from engine.lower.conversions import in_type, in_type_of
 from engine.ops.apply import single_operation
 from engine.passes.splats import splat_value
-from engine.program.building.copies import copy, fill, part
-from engine.program.building.loops import run_draft
-from engine.program.building.nests import Draft, Reached, accumulated_in, body_of
-from engine.program.building.views import View, whole
+from engine.program.copies import copy, fill, part
+from engine.program.loops import run_draft
 from engine.program.nest import Input, Reduction
+from engine.program.nests import Draft, Reached, accumulated_in, body_of
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
+from engine.program.views import View, whole
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.sorting import SCANNED_ROWS, ScanWork
 from engine.program.work.window_loop import WindowLoop

@@ -22,7 +22,6 @@ from time import CLOCK_MONOTONIC
 
 import numpy as np
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.memory import (
     call4,
@@ -34,6 +33,7 @@ from engine.codelets.language.memory import (
     store_i64,
     store_release,
 )
+from engine.codelets.language.record import word
 from engine.codelets.threads.waiting import WaitingBlock, announce, call_with_five, fetch_and_max, wait_until
 from engine.errors import InternalError
 from engine.machine_code.abi import Scratch

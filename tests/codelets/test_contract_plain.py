@@ -11,7 +11,7 @@ from engine.codelets.products.contract_plain import contract_for
 from engine.errors import UnsupportedOperation
 from engine.ir.shape import NUMPY_TYPES
 from engine.machine_code.processor import rounds_to_bf16
-from engine.program.building.product_units import check_multiplied
+from engine.program.product_units import check_multiplied
 from tests.codelets.contractions import contract_units, encode_contract
 from tests.codelets.guarded_scratch import GuardedScratch
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet
+from engine.codelets.language.record import word
 from engine.codelets.products.micro_kernel import library
 from engine.codelets.products.narrow_products import LANES, OF_FEATURES, OF_TILES, ROWS, VECTOR, Narrow, narrow_products
 from engine.codelets.products.panel import NOTHING_AHEAD, panels

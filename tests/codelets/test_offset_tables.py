@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet
 from engine.codelets.language.memory import store_i64
+from engine.codelets.language.record import word
 from engine.codelets.rows.offset_tables import double_table, fill_table, greatest_entry, least_entry
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet
 from engine.codelets.language.memory import load_i64, store_i64
-from engine.codelets.language.record import Address, Record, Table, block
+from engine.codelets.language.record import Address, Record, Table, block, word
 from engine.errors import InternalError
 
 

@@ -8,8 +8,8 @@ import pytest
 from engine.codelets.convolutions.window_filling import LANES
 from engine.compile import build_program
 from engine.host.convolutions import direct, pixel_groups
-from engine.host.convolutions.select import select_convolutions
 from engine.host.convolutions.windows import DepthwiseWindows
+from engine.host.select import select_convolutions
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.structured_shape_rules import window_count

@@ -7,7 +7,8 @@ import pytest
 
 from engine.codelets.convolutions.overlap_add import OverlapAdd
 from engine.compile import compile_module
-from engine.host.convolutions import overlapping, select
+from engine.host import select
+from engine.host.convolutions import overlapping
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.overlapping import overlap_cycles
 from engine.host.convolutions.pixel_groups import PositionGroup

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from engine.codelets.convolutions.few_features import LANES
-from engine.host.convolutions import few_features, select
+from engine.host import select
+from engine.host.convolutions import few_features
 from engine.host.convolutions.few_features import FewFeatures
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder

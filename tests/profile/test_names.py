@@ -9,8 +9,8 @@ import pytest
 from engine.ir import Shape
 from engine.ir.op_names import ambiguous_scopes, in_scope_of, readable_name
 from engine.profile import estimate
-from engine.program.passes.scopes import name_scopes_of_sums
 from engine.program.program import Buffer, Span
+from engine.program.scopes import name_scopes_of_sums
 from engine.target import target
 from tests.profile.programs import dense_step
 

@@ -10,8 +10,8 @@ import numpy as np
 from engine.codelets.language.build import Codelet
 from engine.compile import build_program
 from engine.emit.library import generated_codelet
-from engine.host.convolutions.select import select_convolutions
 from engine.host.passes.vector_units import fit_units
+from engine.host.select import select_convolutions
 from engine.ir import Module
 from engine.machine_code.abi import CODELET_TYPE, Scratch
 from engine.program.program import Buffer, ComputeSet, Mark, Program

@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 
 from engine.algorithms import selections
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet
 from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.memory import load_f32, store_f32
 from engine.codelets.language.record import Address as AddressWord
-from engine.codelets.language.record import Record, block
+from engine.codelets.language.record import Record, block, word
 from engine.compile import build_program
-from engine.host.convolutions import select
+from engine.host import select
 from engine.host.convolutions.part import ConvolutionPart
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder

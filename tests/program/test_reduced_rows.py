@@ -9,7 +9,7 @@ from engine.compile import build_program, compile_module
 from engine.debug import DebugExecutable
 from engine.ir import Module, Shape, TupleShape
 from engine.ir.builder import Builder
-from engine.program.passes import row_sums
+from engine.program import row_sums
 from engine.program.program import Program
 from engine.program.work.reduced_rows import ReducedRowsWork
 from tests.engine.running import buffers, check

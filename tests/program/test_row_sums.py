@@ -11,7 +11,7 @@ from engine.compile import build_program, compile_module
 from engine.evaluate import evaluate
 from engine.ir import Instruction, Module, ScatterDimensionNumbers, Shape, TupleShape
 from engine.ir.builder import Builder
-from engine.program.passes import row_sums as rewriting
+from engine.program import row_sums as rewriting
 from engine.program.program import Program
 from engine.program.work.row_sums import SummedRows
 from tests.engine.running import buffers, check, fast

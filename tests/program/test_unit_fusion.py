@@ -12,7 +12,7 @@ from engine.host.passes.unit_fusion import fuse_units
 from engine.host.unit_chain import UnitChain
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
-from engine.program.building import product_units
+from engine.program import product_units
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction

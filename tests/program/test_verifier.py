@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import InternalError
 from engine.host.passes.pass_list import HOST_PASSES
-from engine.program.passes.pass_list import PROGRAM_PASSES
+from engine.program.pass_list import PROGRAM_PASSES
 from engine.program.program import Mark, Partition, Program, Region
 from engine.program.run_passes import listening, run_passes
 from engine.program.verifier import verify

@@ -11,9 +11,9 @@ from engine.codelets.convolutions.cook_toom import OUTPUTS, WIDE_OUTPUTS
 from engine.compile import build_program
 from engine.errors import ConfigurationError
 from engine.host.convolutions import winograd
-from engine.host.convolutions.select import select_convolutions
 from engine.host.convolutions.winograd_work import WinogradKernel, WinogradProduct
 from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.select import select_convolutions
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, Shape, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.program import Program

@@ -9,7 +9,8 @@ import pytest
 
 from engine.codelets.convolutions.tile_transform import TileTransform
 from engine.compile import build_program
-from engine.host.convolutions import select, winograd_wide
+from engine.host import select
+from engine.host.convolutions import winograd_wide
 from engine.host.passes import split_products
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, WindowDimension

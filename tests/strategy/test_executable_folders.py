@@ -81,7 +81,7 @@ def test_a_folder_that_cannot_be_written(
 def test_the_passes_of_large_programs_are_kept_beside(
     strategy: IPUStrategyV1, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "FEWEST_INSTRUCTIONS", 0)
+    monkeypatch.setattr("engine.compile.FEWEST_KEPT", 0)
     monkeypatch.setattr(kept, "SHORTEST", 0.0)
     configure(tmp_path)
     assert run(strategy, 2.0) == [2.0] * 3

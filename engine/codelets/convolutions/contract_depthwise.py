@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from functools import cache, partial
 
-from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I64, loaded_i64, places
+from engine.codelets.language.record import word
 from engine.codelets.language.switched import switched
 from engine.codelets.products.contract_fields import Field
 from engine.machine_code.llvm import ir

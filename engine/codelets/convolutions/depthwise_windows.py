@@ -22,12 +22,11 @@ from engine.codelets.convolutions.window_filling import (
     most_columns,
     most_runs,
 )
-from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I64, loaded_i64, places, prefetch_at
-from engine.codelets.language.record import Address, Table
+from engine.codelets.language.record import Address, Table, word
 from engine.codelets.language.switched import switched
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir

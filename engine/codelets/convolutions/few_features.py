@@ -10,13 +10,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from engine.codelets.convolutions.window_filling import DEPTHWISE, spreading
-from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import F32, I64, POINTER, load_i32, load_i64, store_i32
-from engine.codelets.language.record import Address, Record, Table
+from engine.codelets.language.record import Address, Record, Table, word
 from engine.codelets.language.register_transpose import lanes_transposed
 from engine.codelets.language.switched import switched
 from engine.machine_code.abi import RESERVED_SCRATCH

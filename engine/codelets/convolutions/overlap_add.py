@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I64, load_i64, loaded_i64
-from engine.codelets.language.record import Address, Table, block
+from engine.codelets.language.record import Address, Table, block, word
 from engine.codelets.language.scratch import ScratchLayout
 from engine.codelets.products import contract_f32
 from engine.codelets.products.contract import Block, Operands

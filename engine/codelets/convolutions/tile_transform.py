@@ -18,11 +18,10 @@ from typing import Any, ClassVar
 from engine.codelets.convolutions import cook_toom
 from engine.codelets.convolutions.cook_toom import Matrix, TileAxis
 from engine.codelets.convolutions.linear_forms import transforming
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.memory import load_i64, store_f32, store_i64
-from engine.codelets.language.record import Address, Record, block
+from engine.codelets.language.record import Address, Record, block, word
 from engine.codelets.language.scratch import ScratchSpace, after, space_of
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.work.base import Addressed, Footprint

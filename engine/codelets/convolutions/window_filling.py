@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
-from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import inner
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, prefetch_at
-from engine.codelets.language.record import Address, Record, Table
+from engine.codelets.language.record import Address, Record, Table, word
 from engine.codelets.language.switched import switched
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, registers

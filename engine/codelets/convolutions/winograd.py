@@ -14,10 +14,9 @@ from functools import cache
 from engine.codelets.convolutions.cook_toom import KERNEL_BLOCK, OUTPUTS, ROW_WORDS, TAPS, positions, side
 from engine.codelets.convolutions.linear_forms import transforming
 from engine.codelets.convolutions.winograd_runs import TRANSFORMS, reading_runs, writing_runs
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, Inner, inner
 from engine.codelets.language.memory import store_f32, store_i64
-from engine.codelets.language.record import Address, Record, Table
+from engine.codelets.language.record import Address, Record, Table, word
 from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
 from engine.codelets.language.vector import BYTES
 from engine.codelets.products.contract import Operands

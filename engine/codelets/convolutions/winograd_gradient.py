@@ -21,10 +21,9 @@ from engine.codelets.convolutions.winograd import (
     multiply_panel,
 )
 from engine.codelets.convolutions.winograd_runs import TRANSFORMS, reading_runs
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, Inner, inner
 from engine.codelets.language.memory import load_i64
-from engine.codelets.language.record import Address, Record, Table
+from engine.codelets.language.record import Address, Record, Table, word
 from engine.codelets.language.vector import BYTES
 from engine.codelets.products.micro_kernel import library
 from engine.codelets.products.narrow_products import OF_FEATURES, VECTOR, narrow_products

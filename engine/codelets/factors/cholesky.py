@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import pointer
-from engine.codelets.language.record import Address, Record, block
+from engine.codelets.language.record import Address, Record, block, word
 from engine.errors import UnsupportedOperation
 from engine.program.work.factors import CholeskyWork
 

@@ -13,10 +13,9 @@ from functools import cache
 import numpy as np
 
 from engine.codelets.factors.reflections import NUMBA_TYPES, TINY, Pointer, scale_of
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.memory import pointer
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 

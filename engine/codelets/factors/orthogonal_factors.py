@@ -17,10 +17,9 @@ from engine.codelets.factors.reflections import (
     scale_of,
     set_identity,
 )
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet
 from engine.codelets.language.memory import pointer
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 

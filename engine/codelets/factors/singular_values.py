@@ -28,10 +28,9 @@ from engine.codelets.factors.reflections import (
     set_identity,
     sort_order,
 )
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.memory import pointer
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 MOST_STEPS = 75

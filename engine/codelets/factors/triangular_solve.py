@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.lanes import I64, ITEM_BYTES, Lanes
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import pointer
-from engine.codelets.language.record import Address, Record, block
+from engine.codelets.language.record import Address, Record, block, word
 from engine.codelets.language.switched import switched
 from engine.errors import InternalError, UnsupportedOperation
 from engine.machine_code.abi import RESERVED_SCRATCH

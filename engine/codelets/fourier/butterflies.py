@@ -11,12 +11,11 @@ from functools import cache
 from math import cos, pi, sin, sqrt
 from typing import NamedTuple
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.lanes import I64, ITEM_BYTES, Lanes
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.record import Record
+from engine.codelets.language.record import Record, word
 from engine.machine_code.llvm import ir
 
 Complex = tuple[ir.Value, ir.Value]

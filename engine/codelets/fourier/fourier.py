@@ -11,12 +11,11 @@ from math import prod
 
 from engine.codelets.fourier.butterflies import FourierLanes, Pass, passing
 from engine.codelets.fourier.spectra import divided, multiplied, paired, parted, tangled, untangled
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.lanes import ITEM_BYTES
 from engine.codelets.language.memory import call4, pointer, store_i64
-from engine.codelets.language.record import Address, Record, block
+from engine.codelets.language.record import Address, Record, block, word
 from engine.codelets.language.register_transpose import LANES, lanes_transposed
 from engine.codelets.language.scratch import after, space_of
 from engine.codelets.products.pack import fill_progression

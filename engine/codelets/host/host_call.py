@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from engine.codelets.host.queues import leave_step
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.intrinsic import intrinsic
@@ -15,7 +14,7 @@ from engine.codelets.language.memory import (
     set_floating_point_state,
     store_i64,
 )
-from engine.codelets.language.record import Address, Record, Table, block
+from engine.codelets.language.record import Address, Record, Table, block, word
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import ARM, X86
 from engine.program.work.host_call import HostCall

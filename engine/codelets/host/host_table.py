@@ -10,12 +10,13 @@ from functools import cache
 
 from engine.codelets.host.host_call import HostCallBlock
 from engine.codelets.host.queues import leave_step
-from engine.codelets.host.rows import copy_bytes, word
+from engine.codelets.host.rows import copy_bytes
 from engine.codelets.language.build import Codelet, codelet, inner
 from engine.codelets.language.element import load_element as load
 from engine.codelets.language.element import store_element as store
 from engine.codelets.language.lanes import ITEM_BYTES
 from engine.codelets.language.memory import store_i64
+from engine.codelets.language.record import word
 from engine.codelets.rows.index_walk import AHEAD, fetch_lines, load_index
 
 

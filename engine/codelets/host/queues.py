@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from engine.codelets.host.rows import copy_bytes, word
+from engine.codelets.host.rows import copy_bytes
 from engine.codelets.language.build import Codelet, codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import I32, VOID, load_acquire, pause, store_i64, store_release
-from engine.codelets.language.record import Address, Record, block
+from engine.codelets.language.record import Address, Record, block, word
 from engine.machine_code.llvm import ir
 from engine.program.control_words import CONTROL_LINE, CallBlock, Ring
 from engine.program.work.queues import (

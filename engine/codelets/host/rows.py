@@ -13,7 +13,7 @@ import numpy as np
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import POINTER, VOID, call, load_i32, load_i64, store_i32, store_i64
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, word
 from engine.machine_code.llvm import ir
 
 OUTFEED_CHUNK = 16384  # bytes of a unit
@@ -60,12 +60,6 @@ def copy_bytes(target: int, source: int, count: int) -> None:
         store_i64(target, load_i64(source))
     else:
         copy_memory(target, source, count)
-
-
-@inner
-def word(block: int, index: int) -> int:
-    """Word `index` (int64) of a parameter block."""
-    return load_i64(block + 8 * index)
 
 
 @codelet

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import pointer, store_release
-from engine.codelets.language.record import Address, Record, block
+from engine.codelets.language.record import Address, Record, block, word
 from engine.codelets.random import fetch_and_add
 from engine.ir.floating_point import EXCEPTIONS, EXPONENTS, MANTISSAS
 from engine.program.exception_counters import ExceptionWord

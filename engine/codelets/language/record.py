@@ -19,12 +19,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 
+from engine.codelets.language.intrinsic import Inner
+from engine.codelets.language.memory import load_i64
 from engine.errors import InternalError
 
 Address = Any
 """The type of a field for an address: an int, or a relocation, which stands for an address known later."""
 Table = Any
 """The type of a field for the address of a C-contiguous array, which the block keeps alive; None is 0."""
+
+
+@Inner
+def word(block: int, index: int) -> int:
+    """Word `index` (int64) of a parameter block."""
+    return load_i64(block + 8 * index)
 
 
 class Numbered(type):

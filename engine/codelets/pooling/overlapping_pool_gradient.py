@@ -12,9 +12,8 @@ from __future__ import annotations
 from functools import cache
 from math import prod
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, word
 from engine.codelets.pooling.pool_axis import PoolAxis, along_row, axes_of
 from engine.codelets.pooling.pool_kernels import choosing, gathering
 from engine.ir.attributes import Window

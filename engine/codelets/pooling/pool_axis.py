@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import inner
-from engine.codelets.language.record import Record
+from engine.codelets.language.record import Record, word
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.pooling import spatial_dimensions
 from engine.ir.shape import Shape

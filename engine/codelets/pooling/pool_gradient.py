@@ -17,7 +17,6 @@ from math import prod
 
 import numpy as np
 
-from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet
 from engine.codelets.language.element import store_element
@@ -25,7 +24,7 @@ from engine.codelets.language.intrinsic import Float32, intrinsic
 from engine.codelets.language.lanes import ITEM_BYTES
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, POINTER, call, load_f32, loaded_i64
-from engine.codelets.language.record import Address, Record, Table
+from engine.codelets.language.record import Address, Record, Table, word
 from engine.codelets.pooling.pool_axis import PoolAxis, axes_of
 from engine.codelets.pooling.pool_kernels import keeps
 from engine.ir.attributes import Window

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet
-from engine.codelets.language.record import Address, Record
+from engine.codelets.language.record import Address, Record, word
 from engine.codelets.language.vector import BYTES
 from engine.codelets.pooling.pool_axis import PoolAxis, along_row
 from engine.codelets.pooling.pool_kernels import combining

@@ -9,11 +9,11 @@ Packing of bf16 as pairs of neighbours along k: 32 bits, the first of k in the l
 
 from __future__ import annotations
 
-from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import inner
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import I32, I64, POINTER, load_i64, store_f32, store_i64
+from engine.codelets.language.record import word
 from engine.codelets.products.contract import Operands
 from engine.codelets.products.contract_fields import Field, Layout
 from engine.codelets.products.pack import LANES, copied_run, fill_progression, packing

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Inner, inner
 from engine.codelets.language.memory import load_i64, prefetch_to_second_level, store_i8
+from engine.codelets.language.record import word
 from engine.codelets.products.contract_fields import Field, Layout, NextUnit
 from engine.machine_code.abi import RESERVED_SCRATCH
 

@@ -7,12 +7,12 @@ and columns that contain non-finite or very large values are multiplied in float
 
 from __future__ import annotations
 
-from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I64, load_i64, loaded_i64, store_i64
+from engine.codelets.language.record import word
 from engine.codelets.language.scratch import ScratchLayout
 from engine.codelets.products.contract import Block, Operands, Parts, blocked, even_cut, nothing_ahead, over_units
 from engine.codelets.products.contract_f32 import offsets_of_a

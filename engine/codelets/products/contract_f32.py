@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.memory import load_i64
+from engine.codelets.language.record import word
 from engine.codelets.language.scratch import ScratchLayout
 from engine.codelets.products.contract import Block, Following, Operands, Parts, blocked, even_cut, over_units
 from engine.codelets.products.contract_fields import PACK_ROWS, Field, Layout

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, Inner, inner
 from engine.codelets.language.memory import load_i64, store_i64
+from engine.codelets.language.record import word
 from engine.codelets.language.scratch import ScratchLayout
 from engine.codelets.language.vector import BYTES
 from engine.codelets.products import contract_f32

@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
-from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
 from engine.codelets.language.element import load_element
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import I32, I64, POINTER, load_i64, store_f32, store_i64
+from engine.codelets.language.record import word
 from engine.codelets.language.register_transpose import lanes_transposed
 from engine.codelets.products.contract import Operands
 from engine.codelets.products.contract_fields import Field, Layout

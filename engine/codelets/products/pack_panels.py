@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet
 from engine.codelets.language.encoded import Encoded, HostWork
-from engine.codelets.language.record import Address, block
+from engine.codelets.language.record import Address, block, word
 from engine.codelets.products.contract import Operands
 from engine.codelets.products.contract_f32 import COLUMN, CONTRACT_SCRATCH, pack_panel
 from engine.codelets.products.contract_fields import RightOperand, right_operand

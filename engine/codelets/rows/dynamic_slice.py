@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.codelets.host.rows import copy_bytes, word
+from engine.codelets.host.rows import copy_bytes
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
-from engine.codelets.language.record import Address, Record, block
+from engine.codelets.language.record import Address, Record, block, word
 from engine.codelets.rows.index_walk import load_index, offsets_at, run_dimensions
 from engine.ir.strides import byte_strides, index_signed
 from engine.machine_code.abi import Scratch

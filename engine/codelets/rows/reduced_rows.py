@@ -7,11 +7,11 @@ them. The zeros move each element to the lane that it has in the whole table.
 
 from __future__ import annotations
 
-from engine.codelets.host.rows import copy_memory, word
+from engine.codelets.host.rows import copy_memory
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import call4, load_i8, load_i64, store_i8, store_i64
-from engine.codelets.language.record import Record, block
+from engine.codelets.language.record import Record, block, word
 from engine.codelets.language.scratch import after
 from engine.codelets.rows.row_sums import (
     RowSums,

@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from engine.codelets.host.rows import copy_memory, word
+from engine.codelets.host.rows import copy_memory
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.memory import call4, load_i8, load_i32, load_i64, store_i8, store_i32, store_i64
-from engine.codelets.language.record import Address, Record, block
+from engine.codelets.language.record import Address, Record, block, word
 from engine.codelets.language.scratch import after
 from engine.codelets.rows.index_walk import fetch_lines
 from engine.codelets.rows.row_sums import (

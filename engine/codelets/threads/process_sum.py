@@ -13,7 +13,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from engine.codelets.host.host_call import HostCallBlock, call_host, call_with_three, with_denormals
-from engine.codelets.host.rows import copy_bytes, word
+from engine.codelets.host.rows import copy_bytes
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.memory import (
     floating_point_state,
@@ -24,6 +24,7 @@ from engine.codelets.language.memory import (
     store_i64,
     store_release,
 )
+from engine.codelets.language.record import word
 
 CLOCK_MONOTONIC = 1
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from engine.codelets.host.rows import word
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.memory import call4, load_acquire, load_i8, pause, store_i64, store_release
+from engine.codelets.language.record import word
 from engine.codelets.threads.waiting import (
     FUTEX,
     FUTEX_WAIT_PRIVATE,

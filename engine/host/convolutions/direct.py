@@ -26,13 +26,13 @@ from engine.host.convolutions.pixel_groups import (
 )
 from engine.ir import ConvolutionDimensionNumbers, Shape
 from engine.machine_code.processor import multiplies_bf16_pairs
-from engine.program.building.builder import ProgramBuilder
-from engine.program.building.contraction import ContractionDraft, emit_contraction
-from engine.program.building.copies import copy, fill
-from engine.program.building.views import View, reordered, stored_in, whole
+from engine.program.builder import ProgramBuilder
+from engine.program.contraction import ContractionDraft, emit_contraction
 from engine.program.convolution_size import Phase, has_sums
+from engine.program.copies import copy, fill
 from engine.program.nest import Constant
 from engine.program.program import ComputeSet
+from engine.program.views import View, reordered, stored_in, whole
 from engine.program.work.offsets import GROUP, run_of, table
 
 Transform = Callable[["ConvolutionArrays", str, tuple[Phase, ...]], list[ComputeSet] | None]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import prod
 
 from engine.ir import ConvolutionDimensionNumbers, Shape, WindowDimension
-from engine.program.building.views import View
 from engine.program.convolution_size import ConvolutionSize, Phase, phases_of, size_of_phases
+from engine.program.views import View
 
 
 @dataclass(frozen=True, slots=True)

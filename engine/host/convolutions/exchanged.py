@@ -12,9 +12,9 @@ from dataclasses import replace
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.pixel_groups import LEAST_MULTIPLY_ADDS, TYPES, contraction_cycles
 from engine.ir import ConvolutionDimensionNumbers, WindowDimension
-from engine.program.building.builder import ProgramBuilder
-from engine.program.building.copies import copy
-from engine.program.building.views import View, reversed_along, whole
+from engine.program.builder import ProgramBuilder
+from engine.program.copies import copy
+from engine.program.views import View, reversed_along, whole
 
 COPY = 1.25
 """Factor on the time of exchanged operands, for a copy and a reversal."""

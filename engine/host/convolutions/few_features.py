@@ -29,9 +29,9 @@ from engine.host.convolutions.part import Axis, ConvolutionPart, Features, estim
 from engine.host.convolutions.pixel_groups import LEAST_MULTIPLY_ADDS
 from engine.host.convolutions.winograd_work import Images
 from engine.program.buffer import Address
-from engine.program.building.builder import ProgramBuilder
-from engine.program.building.copies import fill
+from engine.program.builder import ProgramBuilder
 from engine.program.convolution_size import has_sums
+from engine.program.copies import fill
 from engine.program.nest import Constant
 from engine.program.program import ComputeSet, Partition, Span
 from engine.program.work.offsets import table

@@ -14,9 +14,9 @@ from engine.codelets.language.vector import HALF_TYPES
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.pixel_groups import LEAST_MULTIPLY_ADDS
 from engine.machine_code.processor import lanes
-from engine.program.building.builder import ProgramBuilder
-from engine.program.building.copies import copy
-from engine.program.building.views import View, stored_in
+from engine.program.builder import ProgramBuilder
+from engine.program.copies import copy
+from engine.program.views import View, stored_in
 
 LEAST_TAPS = 2.0
 """Estimated fewest reads of each position of an image for which copies of windows are worth it."""

@@ -13,10 +13,10 @@ from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.pixel_groups import TYPES, panel_cycles
 from engine.ir.affine import row_major_strides
 from engine.machine_code.processor import lanes
-from engine.program.building.builder import ProgramBuilder
-from engine.program.building.copies import copy
-from engine.program.building.views import View, reordered, whole
+from engine.program.builder import ProgramBuilder
+from engine.program.copies import copy
 from engine.program.program import Address, ComputeSet, Partition, Span, WorkEstimate
+from engine.program.views import View, reordered, whole
 from engine.program.work.offsets import Offsets, table
 
 MOST_PRODUCT_BYTES = 1 << 20

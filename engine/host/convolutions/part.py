@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.program.buffer import Address
-from engine.program.building.views import View
 from engine.program.convolution_size import ConvolutionSize, Phase
 from engine.program.program import WorkEstimate
+from engine.program.views import View
 
 Pair = tuple[int, int]
 """A number along rows, and one along columns."""

@@ -16,10 +16,10 @@ from engine.host.convolutions.draft import ConvolutionDraft
 from engine.ir import ConvolutionDimensionNumbers, Shape
 from engine.ir.affine import row_major_strides
 from engine.machine_code.processor import lanes
-from engine.program.building.builder import ProgramBuilder
-from engine.program.building.copies import copy
-from engine.program.building.views import View, reordered, reversed_along
+from engine.program.builder import ProgramBuilder
 from engine.program.convolution_size import Phase
+from engine.program.copies import copy
+from engine.program.views import View, reordered, reversed_along
 
 TYPES = frozenset({"f32", *HALF_TYPES})
 WORTH = 0.93

@@ -21,8 +21,8 @@ from engine.host.convolutions.grouped import has_windows
 from engine.host.convolutions.part import ConvolutionPart, Pair, part_of
 from engine.host.convolutions.winograd_work import Images
 from engine.program.buffer import Address
-from engine.program.building.builder import ProgramBuilder
-from engine.program.building.contraction import emit_contraction
+from engine.program.builder import ProgramBuilder
+from engine.program.contraction import emit_contraction
 from engine.program.convolution_size import Phase
 from engine.program.program import ComputeSet, Partition, Span
 from engine.program.work.base import Footprint, Work

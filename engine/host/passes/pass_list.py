@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from engine.host.convolutions.select import select_convolutions
 from engine.host.passes.call_overlap import overlap_calls
 from engine.host.passes.column_units import cut_columns
 from engine.host.passes.edge_products import multiply_edges
@@ -22,7 +21,8 @@ from engine.host.passes.split_products import split_products
 from engine.host.passes.touched_rows import skip_untouched_rows
 from engine.host.passes.unit_fusion import fuse_units
 from engine.host.passes.vector_units import fit_units
-from engine.program.passes.loop_invariants import hoist_loop_invariants
+from engine.host.select import select_convolutions
+from engine.program.loop_invariants import hoist_loop_invariants
 from engine.program.run_passes import Pass
 
 HOST_PASSES: tuple[Pass, ...] = (

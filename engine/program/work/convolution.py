@@ -8,9 +8,9 @@ from itertools import product
 
 from engine.ir import ConvolutionDimensionNumbers, Shape, WindowDimension
 from engine.program.buffer import Address
-from engine.program.building.builder import RowBlocks
-from engine.program.building.views import View, whole
+from engine.program.builder import RowBlocks
 from engine.program.convolution_size import ConvolutionSize, Phase, has_sums, phases_of, size_of_phases
+from engine.program.views import View, whole
 from engine.program.work.base import Footprint, Work
 
 
@@ -19,7 +19,7 @@ class Convolution(Work):
     """HLO's convolution of the input `a` by the kernel `b`, arrays with byte strides, to `c`, which is row-major.
 
     In a loop, `rows` are the blocks of rows that its arrays have in common. A chip plans this work as it is; the host
-    replaces it by work of its own before anything is encoded (engine.host.convolutions.select).
+    replaces it by work of its own before anything is encoded (engine.host.select).
     """
 
     a: Address

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.ir import Shape
-from engine.program.building.builder import ProgramBuilder
-from engine.program.building.nests import Draft, Reached, nest_of
-from engine.program.building.units import UnitCut, cut
+from engine.program.builder import ProgramBuilder
 from engine.program.nest import Apply, Input, Nest, Node, Reduction
+from engine.program.nests import Draft, Reached, nest_of
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
+from engine.program.units import UnitCut, cut
 from engine.program.work.copy import Copy, Purpose
 from engine.program.work.fused_loop import Count, FusedLoop, Strided
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from engine.errors import UnsupportedOperation
-from engine.program.building.builder import RowBlocks
+from engine.program.builder import RowBlocks
 from engine.program.work.base import MOST_UNITS
 from engine.program.work.contraction import Grid
 from engine.program.work.offsets import GROUP

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from engine.ir.affine import row_major_strides
 from engine.ir.shape import Shape
-from engine.program.building.builder import ProgramBuilder
-from engine.program.building.loops import run_draft
-from engine.program.building.nests import Draft, Reached
-from engine.program.building.views import View, whole
+from engine.program.builder import ProgramBuilder
+from engine.program.loops import run_draft
 from engine.program.nest import Apply, Constant, Input, Node, Operation, Store
+from engine.program.nests import Draft, Reached
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
+from engine.program.views import View, whole
 from engine.program.work.copy import TRANSPOSED_COLUMNS, Purpose, TransposeWork
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_ELEMENTS = 16, 8, 4096

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from engine.program.building.builder import RowBlocks
-from engine.program.building.nests import Draft, Reached
+from engine.program.builder import RowBlocks
+from engine.program.nests import Draft, Reached
 from engine.program.program import Buffer, Partition
 from engine.program.work.base import MOST_UNITS
 

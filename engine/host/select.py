@@ -20,8 +20,8 @@ from engine.host.convolutions.part import part_of
 from engine.host.convolutions.pixel_groups import choose_group, contraction_cycles
 from engine.host.passes.split_products import is_split
 from engine.machine_code.processor import may_use_matrix_registers
-from engine.program.building.builder import ProgramBuilder
-from engine.program.building.contraction import emit_contraction
+from engine.program.builder import ProgramBuilder
+from engine.program.contraction import emit_contraction
 from engine.program.convolution_size import Phase, has_sums
 from engine.program.program import ComputeSet, Program
 from engine.program.rewriter import ProgramRewriter

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.ir import Shape
-from engine.program.building.builder import ProgramBuilder, RowBlocks
-from engine.program.building.loops import run_draft, written_partition
-from engine.program.building.nests import Draft, Reached, accumulated_in
-from engine.program.building.product_units import ProductSize, check_multiplied, grid
-from engine.program.building.units import cut as divided
+from engine.program.builder import ProgramBuilder, RowBlocks
+from engine.program.loops import run_draft, written_partition
 from engine.program.nest import Constant, Input, Reduction
+from engine.program.nests import Draft, Reached, accumulated_in
+from engine.program.product_units import ProductSize, check_multiplied, grid
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
+from engine.program.units import cut as divided
 from engine.program.work.contraction import Contraction, Grid
 from engine.program.work.offsets import GROUP, Offsets, rows_together
 
