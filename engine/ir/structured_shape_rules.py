@@ -89,7 +89,7 @@ def convolution(instruction: Instruction) -> AnyShape:
     lhs, rhs = array_operands(instruction, 2)
     n: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
     window, result = instruction["window"], array_result(instruction)
-    same_types([lhs, rhs, result])
+    same_types([lhs, rhs])  # the result may be wider, to be rounded in another way
     require(lhs.rank == rhs.rank == result.rank == len(window) + 2, "Expected arrays of one rank.")
     for name, order in (
         ("input", (n.input_batch_dimension, n.input_feature_dimension, *n.input_spatial_dimensions)),
