@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,3 +32,14 @@ def test_tool_is_content(command: tuple[str, ...]) -> None:
         [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=HANGS_SECONDS, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_sample_for_other_processors_exists() -> None:
+    """The run on a fresh clone reaches it after all other tests."""
+    (sample,) = re.findall(r"sample=\([^)]*\)", (ROOT / ".ci/run").read_text())
+    listed = subprocess.run(
+        ["bash", "-c", f"{sample}; printf '%s\\n' \"${{sample[@]}}\""], capture_output=True, text=True, check=True
+    )
+    names = listed.stdout.split()
+    assert len(names) > 5
+    assert [name for name in names if not (ROOT / "tests" / name).exists()] == []
