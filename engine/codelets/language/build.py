@@ -162,6 +162,7 @@ class GivenCodelet(Codelet):
 
 
 def _of_no_function(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Stands for the function of a codelet that generated code does not have; nothing calls it."""
     raise NotImplementedError
 
 
