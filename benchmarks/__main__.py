@@ -22,10 +22,14 @@ HELP = f"{', '.join(WORKLOADS)}; {', '.join(APPLICATIONS)}, or all of the latter
 
 
 def limit_to_avx2() -> None:
-    """Let all programs use AVX2 alone: ours, XLA's code, and the kernels of oneDNN and PyTorch."""
+    """Let all programs use AVX2 alone: ours, XLA's code, and the kernels of oneDNN and PyTorch.
+
+    XLA's products by YNNPACK, which uses AVX-512 whatever XLA is told, give way to XLA's own.
+    """
     os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = LEVELS["x86-64-v3"]
     os.environ["ONEDNN_MAX_CPU_ISA"], os.environ["ATEN_CPU_CAPABILITY"] = "AVX2", "avx2"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa=AVX2".strip()
+    flags = "--xla_cpu_max_isa=AVX2 --xla_cpu_experimental_ynn_fusion_type="
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
 
 
 def main() -> None:

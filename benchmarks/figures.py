@@ -12,6 +12,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from llvmlite.binding import get_host_cpu_name
+
 from engine.machine_code.processor import lanes, target
 from engine.runtime.threads import usable_cores
 from engine.whole_files import write_whole
@@ -32,7 +34,9 @@ class Figures:
     def here(cls, folder: Path = FOLDER) -> Figures:
         """The figures of this processor, with those stored before."""
         name, features = target()
-        title = f"{usable_cores()} cores of {model()} ({name}, {lanes()} float32 lanes"
+        host = get_host_cpu_name()
+        kind = name if name == host else f"{host} with {name} alone"
+        title = f"{usable_cores()} cores of {model()} ({kind}, {lanes()} float32 lanes"
         title += ", matrix registers)" if "amx-tile" in features else ")"
         path = folder / (re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") + ".json")
         measured = json.loads(path.read_text())["measured"] if path.exists() else {}
