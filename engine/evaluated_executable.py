@@ -10,7 +10,7 @@ import numpy as np
 from engine.errors import StepCountError
 from engine.evaluate import evaluate
 from engine.ir import Module
-from engine.ir.device_operations import QueueSignature, queue_of, queue_operations, queue_signature
+from engine.ir.device_operations import QueueSignature, queue_signatures
 from engine.ir.floating_point import IEEE, FloatingPoint
 from engine.ops.exceptions import watching_exceptions
 from engine.ops.queues import bound
@@ -42,7 +42,7 @@ class EvaluatedExecutable:
     @property
     def queues(self) -> dict[str, QueueSignature]:
         """The queues of the module by name: direction, and the shapes of an element's leaves."""
-        return {queue_of(i): queue_signature(i) for i in queue_operations(self.module)}
+        return queue_signatures(self.module)
 
     def run(
         self,
@@ -88,13 +88,7 @@ class EvaluatedExecutable:
         if steps < 1:
             raise StepCountError(f"Expected at least 1 step. Received: {steps}.")
         for number, feed in zip(self._numbers("feed"), feeds, strict=True):
-            needed = steps * self._rows(number)
-            if feed.available_rows() < needed:
-                raise StepCountError(
-                    f"Expected {needed} rows for {steps} steps of parameter {number}. "
-                    f"Received: {feed.available_rows()}. "
-                    f"Run at most {feed.available_rows() // self._rows(number)} steps."
-                )
+            feed.check_steps(number, steps, self._rows(number))
 
     def _numbers(self, role: str) -> list[int]:
         return [number for number, each in enumerate(self.roles) if each == role]

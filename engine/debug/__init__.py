@@ -1,7 +1,7 @@
 """Runs programs on tiles with separate memories, and reports accesses that compute sets do not declare."""
 
 from engine.debug.debug_run import DebugRun, debug_run
-from engine.debug.executable import DebugExecutable, debug_executable
+from engine.debug.executable import DebugExecutable
 from engine.debug.record import DebugRecord, Superstep
 from engine.debug.session import Session, debugging
 
@@ -11,7 +11,6 @@ __all__ = [
     "DebugRecord",
     "Session",
     "Superstep",
-    "debug_executable",
     "debug_run",
     "debugging",
 ]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from engine.debug.executable import TILES, DebugExecutable, Progress, debug_executable
+from engine.debug.executable import TILES, DebugExecutable
 from engine.debug.record import DebugRecord
 from engine.program.program import Program
+from engine.runtime.executable import Progress
 from engine.runtime.make_executable import made_by
 
 
@@ -20,7 +21,7 @@ class Session:
 
     def make(self, program: Program, progress: Progress | None = None) -> DebugExecutable:
         """A debug executable, whose record is kept."""
-        made = debug_executable(program, progress, tiles=self.tiles)
+        made = DebugExecutable(program, progress, tiles=self.tiles)
         self.records.append(made.record)
         return made
 

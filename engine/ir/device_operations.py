@@ -134,3 +134,8 @@ def queue_signature(instruction: Instruction) -> QueueSignature:
 def queue_operations(module: Module) -> Iterator[Instruction]:
     """All infeeds and outfeeds of a module, including those in loops and branches."""
     return (i for computation in module.computations() for i in computation.instructions if is_queue(i))
+
+
+def queue_signatures(module: Module) -> dict[str, QueueSignature]:
+    """The queues of a module by name: direction, and the shapes of an element's leaves."""
+    return {queue_of(each): queue_signature(each) for each in queue_operations(module)}

@@ -44,24 +44,24 @@ def words_of_call(state: np.ndarray) -> np.ndarray:
 
 
 class BoundQueues:
-    """The rings of a program's queues, and its call block, if any, through which codelets see the call."""
+    """The `rings` of a program's queues, by name, and its call block, if any, through which codelets see the call."""
 
     def __init__(self, queues: Mapping[str, ProgramQueue], call: Buffer | None) -> None:
         self._queues, self._call_block = dict(queues), call
         self._is_bound = False
         self._signatures = {name: queue.signature for name, queue in queues.items()}
-        self._rings: dict[str, AnyRing] = {}
+        self.rings: dict[str, AnyRing] = {}
         self._call = np.zeros(CallBlock.WORDS, np.int64)
 
     def bind(self, rings: Mapping[str, AnyRing]) -> dict[Buffer, int]:
         """Returns addresses that parameter blocks lack so far; raises ConfigurationError for rings that do not fit."""
-        if self._is_bound and all(rings.get(n) is r for n, r in self._rings.items()):
+        if self._is_bound and all(rings.get(n) is r for n, r in self.rings.items()):
             return {}
         check_rings(self._signatures, rings)
-        self._rings, self._is_bound = {name: rings[name] for name in self._queues}, False
+        self.rings, self._is_bound = {name: rings[name] for name in self._queues}, False
         addresses = {} if self._call_block is None else {self._call_block: int(self._call.ctypes.data)}
         for name, queue in self._queues.items():
-            ring = self._rings[name]
+            ring = self.rings[name]
             addresses[queue.control] = ring.address
             addresses |= dict(zip(queue.leaves, ring.leaf_addresses, strict=True))
         return addresses
@@ -80,16 +80,16 @@ class BoundQueues:
         if self._call_block is None:
             return
         self._call[...] = words_of_call(state)
-        for ring in self._rings.values():
+        for ring in self.rings.values():
             ring.begin()
 
     def end(self) -> None:
         """Settles the rings after a call, however it ended."""
-        for ring in self._rings.values():
+        for ring in self.rings.values():
             ring.settle()
 
     def raise_if_ended(self) -> None:
         """Raises the error of a ring that the program has found closed."""
-        for ring in self._rings.values():
+        for ring in self.rings.values():
             if ring.ended:
                 raise ring.error

@@ -19,7 +19,7 @@ from engine.runtime.executor import State, executor
 from engine.runtime.feeds import RowFeed
 from engine.runtime.persistent_threads import has_persistent_threads, persistent_threads
 from engine.runtime.value_checks import ValueChecks
-from engine.runtime.workers import run_segment, state_of_one_step, unknown_row
+from engine.runtime.workers import run_segment, state_of_one_step
 
 COMPLETED = int(State.COMPLETED)
 MOST_SECONDS = 0.02
@@ -31,7 +31,7 @@ class PreparedCall:
 
     `builder` owns arrays whose addresses are in the table. `outputs` are views of the program's results. `choice`
     records the time of each call if the program could have several workers. `call_block` is the program's call block,
-    if it has one, and `checks` are its checks of values.
+    if it has one, and `checks` are its checks of values: only one that fails ends a call before its step is complete.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class PreparedCall:
         scratch: np.ndarray,
         feeds: Sequence[np.ndarray],
         outputs: Sequence[np.ndarray],
-        choice: WorkerChoice | None = None,
-        call_block: np.ndarray | None = None,
-        checks: ValueChecks | None = None,
+        choice: WorkerChoice | None,
+        call_block: np.ndarray | None,
+        checks: ValueChecks,
     ) -> None:
         self.workers = len(scratch)
         self._kept = table, builder, scratch
@@ -53,12 +53,6 @@ class PreparedCall:
         self._call_block, self._checks = call_block, checks
         self._call_words = None if call_block is None else words_of_call(state)
         self._feeds, self._outputs, self._choice = tuple(feeds), tuple(outputs), choice
-
-    def _failure(self) -> Exception:
-        """Raises the failed check, or returns the error of a call that has completed no step."""
-        if self._checks is not None:
-            self._checks.raise_failure(0, 1)
-        return unknown_row(self._state)
 
 
 class BriefCall(PreparedCall):
@@ -79,7 +73,7 @@ class BriefCall(PreparedCall):
         state, scratch = self._addresses
         executor(state, 0, 1, scratch)
         if self._words[COMPLETED] != 1:
-            raise self._failure()
+            self._checks.raise_failure(0, 1)
         if self._choice is not None:
             self._choice.note_alone(begin, time.perf_counter())
         return [output.copy() for output in self._outputs]
@@ -118,7 +112,7 @@ class SharedCall(PreparedCall):
             with persistent_threads(self.workers) as threads:
                 had_cores = threads.call(*self._addresses, scratch.strides[0])
         if self._words[COMPLETED] != 1:
-            raise self._failure()
+            self._checks.raise_failure(0, 1)
         results = [output.copy() for output in self._outputs]
         assert self._choice is not None
         self._choice.note_brief(time.perf_counter() - begin, had_cores)

@@ -8,7 +8,8 @@ import numpy as np
 
 from engine.errors import FloatingPointException
 from engine.ir.floating_point import EXCEPTIONS
-from engine.program.program import Program
+from engine.ir.shape import Shape
+from engine.program.program import Buffer, ExceptionRecord, Program
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.exceptions import exception
 from engine.runtime.executable import Executable, Progress
@@ -18,17 +19,17 @@ from engine.runtime.workers import completed_steps
 
 
 class CheckedExecutable(Executable):
-    """An executable whose `Program.exceptions` is set."""
+    """An executable that detects the exceptions of `Program.exceptions`, if these are set."""
 
     def __init__(self, program: Program, progress: Progress | None = None) -> None:
         super().__init__(program, progress)
-        assert program.exceptions is not None
-        self._exceptions = program.exceptions
-        memory = self._constants.get(program.exceptions.buffer)
+        record = program.exceptions or ExceptionRecord(Buffer("none", Shape("s64", (0,))), (), ())
+        self._origins, self._stops = [origin for _, origin in record.counters], list(record.stops)
+        memory = self._constants.get(record.buffer)
         self._record = np.zeros(1, np.int64) if memory is None else memory.view(np.int64)
-        counters = [word + kind for word, _ in program.exceptions.counters for kind in range(len(EXCEPTIONS))]
+        counters = [word + kind for word, _ in record.counters for kind in range(len(EXCEPTIONS))]
         self._counters = np.array(counters, np.intp)
-        written = {span.buffer for each in program.compute_sets for span in each.writes}
+        written = {span.buffer for each in program.compute_sets for span in each.writes if counters}
         self._written = [k for k, n in enumerate(sorted(program.variables)) if program.variables[n] in written]
         self._saved: dict[int, np.ndarray] = {}
         self._state = np.zeros(0, np.int64)
@@ -53,17 +54,14 @@ class CheckedExecutable(Executable):
 
     def _workspace_for(self, workers: int) -> tuple[np.ndarray, np.ndarray]:
         scratch, self._state = super()._workspace_for(workers)
-        self._record[list(self._exceptions.stops)] = self._state.ctypes.data + 8 * State.STOP
+        self._record[self._stops] = self._state.ctypes.data + 8 * State.STOP
         return scratch, self._state
 
     def _error(self, steps: int) -> FloatingPointException:
         counts = self._record[self._counters].reshape(-1, len(EXCEPTIONS))
         first = int(np.flatnonzero(counts.any(axis=1))[0])
         kind = int(np.flatnonzero(counts[first])[0])
-        _, origin = self._exceptions.counters[first]
+        origin = self._origins[first]
         elements = int(counts[first, kind])
         elements = min(elements, origin.elements) if origin.elements else elements
-        return exception(EXCEPTIONS[kind], origin, elements, self._step(), steps)
-
-    def _step(self) -> int:
-        return max(completed_steps(self._state) - 1, 0)
+        return exception(EXCEPTIONS[kind], origin, elements, max(completed_steps(self._state) - 1, 0), steps)

@@ -262,11 +262,11 @@ class Executable:
         try:
             self._host_calls.begin()
             if observer is None:
-                self._run_workers(most, steps, outputs == "all", state, small, limit)
+                self._run_workers(most, steps, rings, state, small, limit)
             else:
                 observer.begin(RunningCall(state, rings))
                 try:
-                    self._run_workers(most, steps, outputs == "all", state, small, limit)
+                    self._run_workers(most, steps, rings, state, small, limit)
                 finally:
                     observer.end(completed_steps(state))
                 rings = [ring[: completed_steps(state)] for ring in rings]
@@ -319,16 +319,16 @@ class Executable:
         return [replace(mark, position=mark.position + len(self._infeeds)) for mark in self._running.marks]
 
     def _run_workers(
-        self, most: int, steps: int, all_outputs: bool, state: np.ndarray, inline: bool, limit: TimeLimit | None
+        self, most: int, steps: int, rings: list[np.ndarray], state: np.ndarray, inline: bool, limit: TimeLimit | None
     ) -> None:
         """Runs the steps of a call that has begun, with at most `most` workers: fewer while the cores are contended."""
         scratch = self._workspace_for(most)[0]
         if inline:
-            run_segment(self._table(all_outputs, most), steps, 0, most, scratch, state, inline)
+            run_segment(self._table(bool(rings), most), steps, 0, most, scratch, state, inline)
             return
         run_in_segments(
             *(self.choice, most, steps),
-            table=lambda workers: self._table(all_outputs, workers),
+            table=lambda workers: self._table(bool(rings), workers),
             scratch=lambda workers: scratch[:workers],
             state=state,
             is_given=most == 1 or is_worker_count_given(),
@@ -348,12 +348,7 @@ class Executable:
         if steps < 1:
             raise StepCountError(f"Expected at least 1 step. Received: {steps}.")
         for (number, rows, dtype, dimensions), feed in zip(self._expected, feeds, strict=True):
-            available = feed.available_rows()
-            if available < steps * rows:
-                raise StepCountError(
-                    f"Expected {steps * rows} rows for {steps} steps of parameter {number}. Received: {available}. "
-                    f"Run at most {available // max(rows, 1)} steps."
-                )
+            feed.check_steps(number, steps, rows)
             if feed.array.dtype != dtype or feed.array.shape[1:] != dimensions:
                 raise InternalError(
                     f"Expected rows of {self.program.feeds[number].shape} for parameter {number}. "

@@ -92,13 +92,12 @@ class State(IntEnum):
     STOP_AT = 6  # worker 0's answer: no worker begins this step
     COMPLETED = 7  # steps that all workers have finished
     ABORT = 8  # a worker is missing: the others stop waiting for it
-    FAILED_ROW = 9  # 1 + number of a row that cannot be run
-    LEAVE_AT = 10  # worker 0's answer: a worker that has passed so many barriers leaves at the next jump with TRUTH
-    HELD = 11  # steps that may be complete but not TAKEN before the workers wait; 0 lets them run
-    TAKEN = 12  # steps whose results the host has taken
-    WAITS = 13  # number of times the workers waited for TAKEN
-    CHANGE = 14  # the host requests another number of workers: these end after their step
-    DEADLINE = 15  # time at which worker 0 requests CHANGE itself; ns of CLOCK_MONOTONIC, 0 is never
+    LEAVE_AT = 9  # worker 0's answer: a worker that has passed so many barriers leaves at the next jump with TRUTH
+    HELD = 10  # steps that may be complete but not TAKEN before the workers wait; 0 lets them run
+    TAKEN = 11  # steps whose results the host has taken
+    WAITS = 12  # number of times the workers waited for TAKEN
+    CHANGE = 13  # the host requests another number of workers: these end after their step
+    DEADLINE = 14  # time at which worker 0 requests CHANGE itself; ns of CLOCK_MONOTONIC, 0 is never
     WAITING = 16  # from here on a waiting block
     CLOCK = 24  # address of clock_gettime, then space for a timespec
     ASLEEP = 32  # number of sleeping workers
@@ -282,13 +281,10 @@ def _run_rows(state: int, worker: int, workers: int, scratch: int) -> bool:
         elif kind == 2:
             taken = (load_i8(word(row, Column.PREDICATE)) != 0) == (word(row, Column.TRUTH) != 0)
             row = first + row_bytes * word(row, Column.TARGET) if taken else row + row_bytes
-        elif kind == 6:
+        else:
             if not _run_claimed(row, state, worker, workers, scratch):
                 return False
             row += row_bytes
-        else:
-            store_release(state + 8 * State.FAILED_ROW, (row - first) // row_bytes + 1)
-            return False
     return True
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.errors import InternalError
+from engine.errors import InternalError, StepCountError
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,15 @@ class RowFeed:
 
     def available_rows(self) -> int:
         return len(self.array) if self.rows is None else len(self.rows)
+
+    def check_steps(self, number: int, steps: int, rows: int) -> None:
+        """Raises StepCountError if there are fewer than `steps` times `rows` rows for parameter `number`."""
+        available = self.available_rows()
+        if available < steps * rows:
+            raise StepCountError(
+                f"Expected {steps * rows} rows for {steps} steps of parameter {number}. Received: {available}. "
+                f"Run at most {available // max(rows, 1)} steps."
+            )
 
     def check_rows(self, number: int) -> None:
         """Raises InternalError for row numbers that the array, the feed of parameter `number`, does not have."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.errors import InvalidValue
 from engine.ir.value_checks import invalid_value
 from engine.program.program import Program
 from engine.program.work.value_check import ValueCheckWork
@@ -16,23 +15,13 @@ class ValueChecks:
     def __init__(self, program: Program) -> None:
         self._checks = [each.work for each in program.compute_sets if isinstance(each.work, ValueCheckWork)]
 
-    def forget(self) -> None:
-        """Forgets the failures of a call."""
-        for each in self._checks:
-            each.record.words[...] = 0
-
     def raise_failure(self, step: int, steps: int) -> None:
-        """Raises the error of the first check that has failed in `step`, if any has."""
-        failed = self._failure(step, steps)
-        if failed is not None:
-            self.forget()
-            raise failed
-
-    def _failure(self, step: int, steps: int) -> InvalidValue | None:
+        """Raises the error of the first check that has failed in `step`, if any has, and forgets all failures."""
         for each in self._checks:
             found = np.flatnonzero(each.record.words[:, 0])
             if found.size:
-                element, bits = each.record.words[found[0]]
+                element, bits = each.record.words[found[0]].tolist()
+                for other in self._checks:
+                    other.record.words[...] = 0
                 value = np.array([bits], np.int64).view(np.uint8)[: each.shape.dtype.itemsize].view(each.shape.dtype)[0]
-                return invalid_value(each.check, each.shape, each.op_name, int(element) - 1, value, step, steps)
-        return None
+                raise invalid_value(each.check, each.shape, each.op_name, element - 1, value, step, steps)

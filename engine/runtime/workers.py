@@ -81,12 +81,6 @@ def completed_steps(state: np.ndarray) -> int:
     return int(state[State.COMPLETED])
 
 
-def unknown_row(state: np.ndarray) -> InternalError:
-    """The error of a call that has ended at a row of a kind unknown to the executor."""
-    row = int(state[State.FAILED_ROW]) - 1
-    return InternalError(f"Expected rows of known kinds. Received row {row} of the table.")
-
-
 def state_of_one_step(table: np.ndarray, scratch: np.ndarray) -> np.ndarray:
     """A state block before a call of one step, by as many workers as there are scratch areas."""
     workers = len(scratch)
@@ -152,8 +146,6 @@ def run_segment(
                 interrupt()
 
         attend(pool, stop, watch, limit)
-    if state[State.FAILED_ROW]:
-        raise unknown_row(state)
     completed = completed_steps(state)
     if limit is not None and completed < steps and limit.left() == 0:
         raise limit.error(f"one in step {completed + 1} of {steps}")

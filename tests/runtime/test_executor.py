@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.errors import InternalError
-from engine.runtime.executor import GROUP, Column, RowKind, State, compute_row, new_scratch, step_table, sync_row
+from engine.runtime.executor import GROUP, RowKind, State, compute_row, new_scratch, step_table, sync_row
 from engine.runtime.workers import completed_steps
 from tests.runtime.programs import Journal, Machine, count, dawdle, halve, log_call, rotate, stop_at, words
 from tests.runtime.ranges import even_ranges
@@ -101,16 +101,6 @@ def test_denormals_count_as_zero_and_only_there(workers: int) -> None:
     denormal = np.array([2.0**-1022])
     halve(words(denormal.ctypes.data).ctypes.data, 0, 1, 0)
     assert denormal[0] == 2.0**-1023 > 0
-
-
-def test_unknown_rows_end_the_call_on_all_workers() -> None:
-    counters = np.zeros(2, np.int64)
-    block = words(counters.ctypes.data)
-    table = step_table([compute_row(count.address, block.ctypes.data, even_ranges(2, 2)), sync_row(2)], 2)
-    table[1, Column.KIND] = 77
-    with pytest.raises(InternalError, match="row 1"):
-        Machine(2).run(table, 10)
-    np.testing.assert_array_equal(counters, 1)
 
 
 @pytest.mark.parametrize(
