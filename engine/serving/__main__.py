@@ -14,7 +14,7 @@ from engine import limits, trusting_vertices
 from engine.errors import ConfigurationError, IPUError
 from engine.resource_limits import add_limit_argument
 from engine.serving.manifest import Manifest
-from engine.serving.servable import BatchFunction, WithSteps, open_servables, reloading
+from engine.serving.servable import BatchFunction, WithSteps, open_servable, reloading
 
 logger = logging.getLogger("ipu.serving")
 PACKAGES = ("uvicorn", "starlette", "orjson", "prometheus_client", "anyio", "h11", "click")
@@ -92,7 +92,7 @@ def _serve(options: argparse.Namespace, with_steps: WithSteps | None) -> None:
     try:
         from engine.serving.application import Application
         from engine.serving.limits import ClientLimits
-        from engine.serving.server import Certificate, bound_socket, serve, server
+        from engine.serving.server import Certificate, bound_socket, server
     except ModuleNotFoundError as error:
         if error.name not in PACKAGES:
             raise
@@ -101,9 +101,8 @@ def _serve(options: argparse.Namespace, with_steps: WithSteps | None) -> None:
             "install uvicorn starlette orjson prometheus-client."
         ) from error
     begin = time.perf_counter()
-    servables = open_servables(options.directory, options.name, with_steps, options.objects)
-    for servable in servables:
-        servable.warm_up(options.predict_timeout or None)
+    servable = open_servable(options.directory, options.name, with_steps, options.objects)
+    servable.warm_up(options.predict_timeout or None)
     client_limits = ClientLimits(
         body_bytes=options.max_body << 20,
         read_timeout=options.read_timeout,
@@ -118,19 +117,18 @@ def _serve(options: argparse.Namespace, with_steps: WithSteps | None) -> None:
     reload = reloading(
         options.directory, options.name, with_steps, options.objects, timeout=options.predict_timeout or None
     )
-    application = Application(servables, client_limits, reload)
+    application = Application(servable, client_limits, reload)
     proxies = [each.strip() for each in options.forwarded_allow_ips.split(",") if each.strip()]
     made = server(application, CONNECTIONS_PER_REQUEST * options.max_requests, certificate, proxies)
     listener = bound_socket(options.host, options.port)
     host, port = listener.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host
-    for servable in servables:
-        logger.info(
-            "Serving %s://%s:%d/v1/models/%s, version %d, batches of %s, loaded in %.2f s",
-            *("https" if certificate else "http", address, port, servable.name, servable.version),
-            *(servable.manifest.batch_size or "one shape", time.perf_counter() - begin),
-        )
-    serve(made, listener)
+    logger.info(
+        "Serving %s://%s:%d/v1/models/%s, version %d, batches of %s, loaded in %.2f s",
+        *("https" if certificate else "http", address, port, servable.name, servable.version),
+        *(servable.manifest.batch_size or "one shape", time.perf_counter() - begin),
+    )
+    made.run(sockets=[listener])
     logger.info("Stopped")
 
 

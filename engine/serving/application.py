@@ -9,14 +9,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, cast
 
 import numpy as np
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client import Counter as CounterMetric
 from starlette.applications import Starlette
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -39,18 +39,10 @@ DISCARDED = 4
 """Bodies up to this many times the limit are read, and discarded, before they are refused."""
 
 
-class NameConvertor(Convertor[str]):
+class NameConvertor(StringConvertor):
     """A model's name in a path, which ends at a colon."""
 
     regex = "[^/:]+"
-
-    def convert(self, value: str) -> str:
-        """The value, unchanged."""
-        return value
-
-    def to_string(self, value: str) -> str:
-        """The value, unchanged."""
-        return value
 
 
 register_url_convertor("model", NameConvertor())
@@ -61,7 +53,7 @@ Parse = Callable[[bytes, Manifest], tuple[list[np.ndarray], Any]]
 Format = Callable[[list[np.ndarray], Servable, Any], Response]
 """Function from results, their model and what the request asked for to the answer."""
 
-Reload = Callable[[list[Servable]], list[Servable] | None]
+Reload = Callable[[Servable], Servable | None]
 
 
 class Metrics:
@@ -85,29 +77,21 @@ class Metrics:
         )
         self.under_way = Gauge("ipu_serving_requests_under_way", "Predict requests now", registry=self.registry)
 
-    def text(self) -> bytes:
-        """All metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
-
 
 class Application:
-    """Serves models by name and version. `asgi` is the application for a server.
+    """Serves a version of a model. `asgi` is the application for a server.
 
-    `reload` takes the served versions and returns others in their place, or None; it may load, in a thread.
+    `reload` takes the served version and returns another in its place, or None; it may load, in a thread.
     """
 
-    def __init__(
-        self, servables: Sequence[Servable], limits: ClientLimits | None = None, reload: Reload | None = None
-    ) -> None:
+    def __init__(self, servable: Servable, limits: ClientLimits | None = None, reload: Reload | None = None) -> None:
         self._limits = limits or ClientLimits()
         self._reload = reload
-        self._batchers: dict[Servable, Batcher] = {}
-        self._servables: dict[str, dict[int, Servable]] = {}
+        self._batcher = self._batcher_of(servable)
         self.metrics = Metrics()
         self._bytes = Shares(self._limits.all_bodies_bytes)
         self._requests = Shares(self._limits.concurrent_requests)
         self._is_ready = False
-        self._put(servables)
         self._large_bodies = asyncio.Semaphore(1)
         self._parser = ParserProcess()
         root = "/v1/models/{name:model}"
@@ -126,27 +110,13 @@ class Application:
         self.asgi = Starlette(routes=routes, exception_handlers=handlers, lifespan=self._lifespan)
         self.asgi.router.redirect_slashes = False
 
-    def _put(self, servables: Sequence[Servable]) -> list[Batcher]:
-        """Serves these versions from the next request on; returns the batchers of versions no longer served."""
-        old = [batcher for servable, batcher in self._batchers.items() if servable not in servables]
-        self._batchers = {each: self._batchers.get(each) or self._batcher(each) for each in servables}
-        if self._is_ready:
-            for batcher in self._batchers.values():
-                batcher.start()
-        named: dict[str, dict[int, Servable]] = {}
-        for each in servables:
-            named.setdefault(each.name, {})[each.version] = each
-        self._servables = named
-        return old
-
-    def _batcher(self, servable: Servable) -> Batcher:
+    def _batcher_of(self, servable: Servable) -> Batcher:
         limits = self._limits
         return Batcher(servable, limits.batch_window, limits.waiting_batches, limits.predict_timeout or None)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        for batcher in self._batchers.values():
-            batcher.start()
+        self._batcher.start()
         watch = asyncio.create_task(self._watch())
         self._is_ready = True
         try:
@@ -156,25 +126,24 @@ class Application:
             watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await watch
-            for batcher in self._batchers.values():
-                await batcher.stop()
+            await self._batcher.stop()
             self._parser.close()
 
     async def _watch(self) -> None:
-        """Serves other versions once they are loaded; requests to earlier versions still get their answers."""
+        """Serves another version once it is loaded; requests to the earlier one still get their answers."""
         if self._reload is None or not self._limits.poll_period:
             return
         while True:
             await asyncio.sleep(self._limits.poll_period)
             try:
-                found = await asyncio.to_thread(self._reload, list(self._batchers))
+                found = await asyncio.to_thread(self._reload, self._batcher.servable)
             except Exception:  # an error of one look must not end all others
                 logger.exception("Versions could not be looked for")
                 continue
             if found is not None:
-                old = self._put(found)
-                for batcher in old:
-                    await batcher.drain()
+                old, self._batcher = self._batcher, self._batcher_of(found)
+                self._batcher.start()
+                await old.drain()
 
     async def _health(self, _: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -185,10 +154,10 @@ class Application:
         return JSONResponse({"status": "ready"})
 
     async def _metrics(self, _: Request) -> Response:
-        return Response(self.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return Response(generate_latest(self.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _status(self, request: Request) -> Response:
-        servable = self._servable(request)
+        servable = self._asked(request).servable
         state = {
             "version": str(servable.version),
             "state": "AVAILABLE",
@@ -197,7 +166,7 @@ class Application:
         return JSONResponse({"model_version_status": [state]})
 
     async def _metadata(self, request: Request) -> Response:
-        servable = self._servable(request)
+        servable = self._asked(request).servable
         return JSONResponse(metadata(servable.name, servable.version, servable.manifest))
 
     async def _predict(self, request: Request) -> Response:
@@ -221,11 +190,11 @@ class Application:
         """The answer to a request of a format, with its metrics."""
         if _is_ambiguous(request):
             raise RequestError(400, "Malformed request: both Content-Length and Transfer-Encoding")
-        servable = self._servable(request)
-        labels = servable.name, str(servable.version)
+        batcher = self._asked(request)
+        labels = batcher.servable.name, str(batcher.servable.version)
         status, begin = 500, time.perf_counter()
         try:
-            answer = await self._answer(request, servable, parse, formatted)
+            answer = await self._answer(request, batcher, parse, formatted)
             status = 200
         except RequestError as error:
             status = error.status
@@ -234,15 +203,14 @@ class Application:
             seconds = time.perf_counter() - begin
             self.metrics.requests.labels(*labels, str(status)).inc()
             self.metrics.seconds.labels(*labels).observe(seconds)
-        logger.debug("predict %s: %.3f ms", servable.name, 1e3 * seconds)
+        logger.debug("predict %s: %.3f ms", batcher.servable.name, 1e3 * seconds)
         return answer
 
-    async def _answer(self, request: Request, servable: Servable, parse: Parse, formatted: Format) -> Response:
+    async def _answer(self, request: Request, batcher: Batcher, parse: Parse, formatted: Format) -> Response:
         """The answer of a prediction, with its limits of requests, bytes and time."""
-        body = bytearray()
-        address = network(request.client)
+        body, address, servable = bytearray(), network(request.client), batcher.servable
         try:
-            with self._batchers[servable].in_use() as batcher:
+            with batcher.in_use():
                 reading = self._read(request, body, address)
                 await _within(self._limits.read_timeout, reading, 408, "The request did not arrive")
                 with self._counted(address):
@@ -279,16 +247,12 @@ class Application:
             self._requests.add(address, -1)
             self.metrics.under_way.set(self._requests.all)
 
-    def _servable(self, request: Request) -> Servable:
-        """The requested version, or the newest; raises RequestError 404 where there is none."""
+    def _asked(self, request: Request) -> Batcher:
+        """The batcher of the model and version that a request names; raises RequestError 404 for any other."""
         name, version = request.path_params["name"], request.path_params.get("version")
-        versions = self._servables.get(name, {})
-        if version is None and versions:
-            return versions[max(versions)]
-        if version is not None and version.isascii() and version.isdigit() and len(version) < 19:
-            found = versions.get(int(version))
-            if found is not None:
-                return found
+        served = self._batcher.servable
+        if name == served.name and version in (None, str(served.version)):
+            return self._batcher
         what = f"Latest({name[:100]})" if version is None else f"Specific({name[:100]}, {version[:20]})"
         raise RequestError(404, f"Servable not found for request: {what}")
 

@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
@@ -35,7 +34,7 @@ class RequestPart:
 
 
 class Batcher:
-    """A thread that runs a servable's batches one after the other; a brief program runs in the event loop.
+    """A thread that runs the batches of `servable` one after the other; a brief program runs in the event loop.
 
     Requests that arrive while the program runs share the next batch. If it is idle, the first request waits for
     others: for `window` seconds, or until a batch is full, or until as many rows wait as before the last batch. A
@@ -45,7 +44,7 @@ class Batcher:
     """
 
     def __init__(self, servable: Servable, window: float, most_waiting: int, limit: float | None = None) -> None:
-        self._servable = servable
+        self.servable = servable
         self._batch_size = servable.manifest.batch_size
         self._window = window
         self._most_waiting = most_waiting
@@ -65,12 +64,12 @@ class Batcher:
         self._task = self._task or asyncio.get_running_loop().create_task(self._work())
 
     @contextlib.contextmanager
-    def in_use(self) -> Iterator[Self]:
+    def in_use(self) -> Iterator[None]:
         """A context that keeps the batcher in use for a request that will ask for a prediction."""
         self._uses += 1
         self._unused.clear()
         try:
-            yield self
+            yield
         finally:
             self._uses -= 1
             if not self._uses:
@@ -134,7 +133,7 @@ class Batcher:
         while True:
             await self._arrived.wait()
             await self._gather()
-            if self._servable.is_brief:  # without a thread, nothing else lets the event loop serve others
+            if self.servable.is_brief:  # without a thread, nothing else lets the event loop serve others
                 await asyncio.sleep(0)
             batch = self._next_batch()
             if not self._waiting:
@@ -158,7 +157,7 @@ class Batcher:
     async def _results_of(self, batch: list[RequestPart]) -> Arrays:
         """The outputs of a batch. If it is cancelled its requests still get their results."""
         arguments = [part.arrays for part in batch], _end_of(batch)
-        if self._servable.is_brief:
+        if self.servable.is_brief:
             return self._run(*arguments)
         running = asyncio.get_running_loop().run_in_executor(self._thread, self._run, *arguments)
         try:
@@ -204,7 +203,7 @@ class Batcher:
         arrays = [column[0] if len(column) == 1 else np.concatenate(column) for column in columns]
         if self._batch_size is not None:
             arrays = [_filled(array, self._batch_size) for array in arrays]
-        return self._servable.run(arrays, None if end is None else max(end - time.monotonic(), LEAST_SECONDS))
+        return self.servable.run(arrays, None if end is None else max(end - time.monotonic(), LEAST_SECONDS))
 
     def _set_results(self, batch: list[RequestPart], results: Arrays) -> None:
         start = 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from math import prod
 from typing import Any
 
@@ -18,7 +17,7 @@ import orjson
 
 from engine.serving.errors import RequestError
 from engine.serving.manifest import STRING, Manifest, TensorManifest
-from engine.serving.rest import bytes_of, numbers, numbers_encoded, parsed
+from engine.serving.rest import array_of, check_one_batch, check_shape, flattened, numbers_encoded, object_array, parsed
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 DATATYPES = {
@@ -58,13 +57,11 @@ def parse_infer(
             continue
         if type(size) is not int or not 0 <= size <= len(rest):
             raise RequestError(400, f"Expected binary_data_size of {name!r} up to {len(rest)}. Received: {size!r:.80}")
-        arrays[name], rest = _of_bytes(rest[:size], shape, tensor), rest[size:]
+        arrays[name], rest = of_bytes(rest[:size], shape, tensor), rest[size:]
     if len(rest):
         raise RequestError(400, f"Expected a body that ends with its tensors. Received: {len(rest)} more bytes")
     found = [arrays[each.name] for each in manifest.inputs]
-    if manifest.batch_size is not None and len({len(each) for each in found}) > 1:
-        sizes = {each.name: len(array) for each, array in zip(manifest.inputs, found, strict=True)}
-        raise RequestError(400, f"Expected inputs with one batch size. Received: {sizes}")
+    check_one_batch(found, manifest)
     return found, (_id(request), _wanted(request, manifest))
 
 
@@ -76,7 +73,7 @@ def format_infer(
     outputs, tail = [], []
     for wanted in asked[1]:
         tensor, array = named[wanted.name]
-        content = _to_bytes(array, tensor) if wanted.in_binary else None
+        content = to_bytes(array, tensor) if wanted.in_binary else None
         fields = {"name": tensor.name, "datatype": DATATYPES[tensor.dtype], "shape": list(array.shape)}
         if content is None:
             outputs.append(orjson.dumps(fields)[:-1] + b',"data":' + _to_json(array, tensor) + b"}")
@@ -114,22 +111,16 @@ def _parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _shape(fields: Mapping[str, Any], tensor: TensorManifest, batch_size: int | None) -> list[int]:
-    shape: Any = fields.get("shape")
-    kind = DATATYPES[tensor.dtype]
-    start = 0 if batch_size is None else 1
-    legal = isinstance(shape, list) and all(type(each) is int and 0 <= each < 1 << 40 for each in shape)
-    fits = legal and len(shape) == len(tensor.shape) and tuple(shape[start:]) == tensor.shape[start:]
-    if not fits or 0 in shape[:start]:
-        expected = list(tensor.shape) if batch_size is None else ["any number", *tensor.shape[1:]]
-        raise RequestError(400, f"Expected input {tensor.name!r} of shape {expected}. Received: {shape!r:.80}")
-    if fields.get("datatype") != kind:
-        received = fields.get("datatype")
+def _shape(fields: Mapping[str, Any], tensor: TensorManifest, batch_size: int | None) -> Any:
+    shape, kind, received = fields.get("shape"), DATATYPES[tensor.dtype], fields.get("datatype")
+    check_shape(shape, tensor, batch_size)
+    if received != kind:
         raise RequestError(400, f"Expected input {tensor.name!r} of datatype {kind}. Received: {received!r:.80}")
-    return list(shape)
+    return shape
 
 
-def _of_bytes(content: memoryview, shape: list[int], tensor: TensorManifest) -> np.ndarray:
+def of_bytes(content: memoryview, shape: list[int], tensor: TensorManifest) -> np.ndarray:
+    """The array of a tensor's bytes. Raises RequestError, 400, for bytes that do not fit."""
     if tensor.dtype == STRING:
         return _strings(content, shape, tensor)
     dtype = tensor.numpy_dtype
@@ -155,26 +146,15 @@ def _strings(content: memoryview, shape: list[int], tensor: TensorManifest) -> n
         found.append(bytes(content[at - length : at]))
     if at != len(content) or len(found) != prod(shape):
         raise RequestError(400, f"Expected {prod(shape)} strings with their lengths as input {tensor.name!r}")
-    return _object_array(found, shape)
+    return object_array(found, shape)
 
 
 def _of_json(data: Any, shape: list[int], tensor: TensorManifest) -> np.ndarray:
     """An array of `data`: a flat list of its elements in row-major order, or nested lists of its shape."""
-    level = data if isinstance(data, list) else [data]
-    for _ in range(len(shape) - 1):
-        if level and set(map(type, level)) == {list}:
-            level = list(chain.from_iterable(level))
-    if len(level) != prod(shape):
-        raise RequestError(400, f"Expected {prod(shape)} elements of input {tensor.name!r}. Received: {len(level)}")
-    if tensor.dtype != STRING:
-        return numbers(level, tensor).reshape(shape)
-    return _object_array([bytes_of(each, tensor) for each in level], shape)
-
-
-def _object_array(strings: list[bytes], shape: list[int]) -> np.ndarray:
-    array = np.empty(len(strings), object)
-    array[:] = strings
-    return array.reshape(shape)
+    leaves, _ = flattened(data, tensor)
+    if len(leaves) != prod(shape):
+        raise RequestError(400, f"Expected {prod(shape)} elements of input {tensor.name!r}. Received: {len(leaves)}")
+    return array_of(leaves, shape, tensor)
 
 
 def _id(request: Mapping[str, Any]) -> str:
@@ -205,7 +185,8 @@ def _flag(parameters: Mapping[str, Any], name: str, usual: bool) -> bool:
     return found
 
 
-def _to_bytes(array: np.ndarray, tensor: TensorManifest) -> bytes:
+def to_bytes(array: np.ndarray, tensor: TensorManifest) -> bytes:
+    """The bytes of a tensor: numbers row-major, strings each after its length."""
     if tensor.dtype != STRING:
         return np.ascontiguousarray(array).tobytes()
     strings = [bytes(each) for each in array.reshape(-1).tolist()]

@@ -8,22 +8,20 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import struct
 import subprocess
 import sys
 import threading
 from dataclasses import asdict
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from engine.serving.errors import RequestError
-from engine.serving.manifest import STRING, Manifest, TensorManifest, parsed_manifest
+from engine.serving.infer import of_bytes, to_bytes
+from engine.serving.manifest import Manifest, parsed_manifest
 from engine.serving.rest import parse_request
-
-LENGTHS = struct.Struct("<QQ")
-"""Layout of the two lengths in each message: bytes of the JSON, and of the arrays after it."""
 
 
 class ParserProcess:
@@ -31,6 +29,7 @@ class ParserProcess:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
         self._lock = threading.Lock()
 
     def parse(self, body: bytes, manifest: Manifest) -> tuple[list[np.ndarray], bool]:
@@ -38,102 +37,70 @@ class ParserProcess:
         over this body.
         """
         with self._lock:
-            process = self._started()
-            assert process.stdin is not None and process.stdout is not None
+            connection = self._started()
             try:
-                _send(process.stdin, asdict(manifest), body)
-                fields, content = _receive(process.stdout)
+                _send(connection, asdict(manifest), body)
+                fields, content = _receive(connection)
             except (OSError, EOFError) as error:
                 self._end()
                 raise RequestError(503, "The request could not be parsed: its process has ended") from error
         if "error" in fields:
             raise RequestError(fields["status"], fields["error"])
-        return _arrays(fields["shapes"], content, manifest), fields["in_rows"]
+        arrays, rest = [], memoryview(content)
+        for tensor, shape, size in zip(manifest.inputs, fields["shapes"], fields["sizes"], strict=True):
+            arrays.append(of_bytes(rest[:size], shape, tensor))
+            rest = rest[size:]
+        return arrays, fields["in_rows"]
 
     def close(self) -> None:
         """Ends the process, if there is one."""
         with self._lock:
             self._end()
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
+    def _started(self) -> Connection:
+        if self._connection is None or self._process is None or self._process.poll() is not None:
             self._end()
-            root = str(Path(__file__).parents[2])
-            code = "import sys; sys.path.insert(0, sys.argv[1]); from engine.serving.parser import main; main()"
-            command = [sys.executable, "-P", *isolation(), "-c", code, root]
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        return self._process
+            self._connection, other = Pipe()
+            with other:
+                root, handle = str(Path(__file__).parents[2]), other.fileno()
+                code = "import sys; sys.path.insert(0, sys.argv[1]); from engine.serving.parser import main; main()"
+                command = [sys.executable, "-P", *isolation(), "-c", code, root, str(handle)]
+                self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[handle])
+        return self._connection
 
     def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                assert stream is not None
-                with contextlib.suppress(OSError):
-                    stream.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._connection is not None:
+            self._connection.close()
+        self._process = self._connection = None
 
 
 def main() -> None:
     """Answers until the input ends. Leaves signals of the server's terminal to the server."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(OSError, EOFError):
+    with contextlib.suppress(OSError, EOFError), Connection(int(sys.argv[2])) as connection:
         while True:
-            fields, body = _receive(sys.stdin.buffer)
+            fields, body = _receive(connection)
             manifest = parsed_manifest(fields)
             try:
                 arrays, in_rows = parse_request(body, manifest)
             except RequestError as error:
-                _send(sys.stdout.buffer, {"error": error.message, "status": error.status}, b"")
+                _send(connection, {"error": error.message, "status": error.status}, b"")
                 continue
-            parts = [_content(*pair) for pair in zip(arrays, manifest.inputs, strict=True)]
-            answer = {"in_rows": in_rows, "shapes": [each.shape for each in arrays]}
-            _send(sys.stdout.buffer, answer, b"".join(parts))
+            parts = [to_bytes(*pair) for pair in zip(arrays, manifest.inputs, strict=True)]
+            answer = {"in_rows": in_rows, "shapes": [each.shape for each in arrays], "sizes": list(map(len, parts))}
+            _send(connection, answer, b"".join(parts))
 
 
-def _send(stream: IO[bytes], fields: dict[str, Any], content: bytes) -> None:
-    text = json.dumps(fields).encode()
-    stream.write(LENGTHS.pack(len(text), len(content)))
-    stream.write(text)
-    stream.write(content)
-    stream.flush()
+def _send(connection: Connection, fields: dict[str, Any], content: bytes) -> None:
+    connection.send_bytes(json.dumps(fields).encode())
+    connection.send_bytes(content)
 
 
-def _receive(stream: IO[bytes]) -> tuple[dict[str, Any], bytes]:
-    lengths = LENGTHS.unpack(_exactly(stream, LENGTHS.size))
-    text, content = (_exactly(stream, length) for length in lengths)
-    return json.loads(text), content
-
-
-def _exactly(stream: IO[bytes], length: int) -> bytes:
-    found = stream.read(length)
-    if len(found) < length:
-        raise EOFError
-    return found
-
-
-def _content(array: np.ndarray, tensor: TensorManifest) -> bytes:
-    if tensor.dtype != STRING:
-        return array.tobytes()
-    return b"".join(LENGTHS.pack(len(each), 0) + each for each in array.reshape(-1).tolist())
-
-
-def _arrays(shapes: list[list[int]], content: bytes, manifest: Manifest) -> list[np.ndarray]:
-    found, at = [], 0
-    for shape, tensor in zip(shapes, manifest.inputs, strict=True):
-        if tensor.dtype != STRING:
-            count = int(np.prod(shape))
-            found.append(np.frombuffer(content, tensor.numpy_dtype, count, at).reshape(shape))
-            at += count * tensor.numpy_dtype.itemsize
-            continue
-        strings = np.empty(int(np.prod(shape)), object)
-        for k in range(len(strings)):
-            length, _ = LENGTHS.unpack_from(content, at)
-            at += LENGTHS.size + length
-            strings[k] = content[at - length : at]
-        found.append(strings.reshape(shape))
-    return found
+def _receive(connection: Connection) -> tuple[dict[str, Any], bytes]:
+    return json.loads(connection.recv_bytes()), connection.recv_bytes()
 
 
 def isolation() -> list[str]:

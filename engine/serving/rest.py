@@ -51,9 +51,7 @@ def parse_request(body: bytes, manifest: Manifest) -> tuple[list[np.ndarray], bo
     in_rows = given == ["instances"]
     columns = (_from_rows if in_rows else _from_columns)(request[given[0]], manifest)
     arrays = [_array(columns[tensor.name], tensor, manifest.batch_size) for tensor in manifest.inputs]
-    if len({len(array) for array in arrays if manifest.batch_size is not None}) > 1:
-        sizes = {tensor.name: len(array) for tensor, array in zip(manifest.inputs, arrays, strict=True)}
-        raise RequestError(400, f"Expected inputs with one batch size. Received: {sizes}")
+    check_one_batch(arrays, manifest)
     return arrays, in_rows
 
 
@@ -192,19 +190,29 @@ def _check_names(value: Any, names: Sequence[str], what: str) -> None:
 
 
 def _array(value: Any, tensor: TensorManifest, batch_size: int | None) -> np.ndarray:
-    leaves, shape = _flattened(value, tensor)
-    expected = list(tensor.shape) if batch_size is None else ["any number", *tensor.shape[1:]]
+    leaves, shape = flattened(value, tensor)
+    check_shape(shape, tensor, batch_size)
+    return array_of(leaves, shape, tensor)
+
+
+def check_shape(shape: Any, tensor: TensorManifest, batch_size: int | None) -> None:
+    """Raises RequestError, 400, for a shape other than the signature's, in which only a batch may have another size."""
     start = 0 if batch_size is None else 1
-    if len(shape) != len(tensor.shape) or shape[start:] != list(tensor.shape[start:]) or 0 in shape[:start]:
-        raise RequestError(400, f"Expected input {tensor.name!r} of shape {expected}. Received: {shape}")
-    if tensor.dtype != STRING:
-        return numbers(leaves, tensor).reshape(shape)
-    array = np.empty(len(leaves), object)
-    array[:] = [bytes_of(each, tensor) for each in leaves]
-    return array.reshape(shape)
+    is_shape = isinstance(shape, list) and all(type(each) is int and 0 <= each < 1 << 40 for each in shape)
+    fits = is_shape and len(shape) == len(tensor.shape) and shape[start:] == list(tensor.shape[start:])
+    if not fits or 0 in shape[:start]:
+        expected = list(tensor.shape) if batch_size is None else ["any number", *tensor.shape[1:]]
+        raise RequestError(400, f"Expected input {tensor.name!r} of shape {expected}. Received: {shape!r:.80}")
 
 
-def _flattened(value: Any, tensor: TensorManifest) -> tuple[list[Any], list[int]]:
+def check_one_batch(arrays: Sequence[np.ndarray], manifest: Manifest) -> None:
+    """Raises RequestError, 400, for inputs with different numbers of rows."""
+    if manifest.batch_size is not None and len({len(array) for array in arrays}) > 1:
+        sizes = {tensor.name: len(array) for tensor, array in zip(manifest.inputs, arrays, strict=True)}
+        raise RequestError(400, f"Expected inputs with one batch size. Received: {sizes}")
+
+
+def flattened(value: Any, tensor: TensorManifest) -> tuple[list[Any], list[int]]:
     """The leaves of nested lists, and the length of the lists of each level."""
     level, shape = [value], list[int]()
     while set(map(type, level)) == {list} and len(shape) <= len(tensor.shape):
@@ -217,10 +225,24 @@ def _flattened(value: Any, tensor: TensorManifest) -> tuple[list[Any], list[int]
     return level, shape
 
 
+def array_of(leaves: list[Any], shape: Sequence[int], tensor: TensorManifest) -> np.ndarray:
+    """An array of numbers or strings. Raises RequestError, 400, for others than the signature's."""
+    if tensor.dtype != STRING:
+        return _numbers(leaves, tensor).reshape(shape)
+    return object_array([_bytes_of(each, tensor) for each in leaves], shape)
+
+
+def object_array(strings: list[bytes], shape: Sequence[int]) -> np.ndarray:
+    """An array of strings."""
+    array = np.empty(len(strings), object)
+    array[:] = strings
+    return array.reshape(shape)
+
+
 _KINDS: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}}
 
 
-def numbers(leaves: list[Any], tensor: TensorManifest) -> np.ndarray:
+def _numbers(leaves: list[Any], tensor: TensorManifest) -> np.ndarray:
     """An array of the signature's dtype, of numbers of its kind and in its range; floats accept integers, too."""
     dtype = tensor.numpy_dtype
     # Check before NumPy converts: it parses strings, and allocates the longest string's size for each of them.
@@ -246,7 +268,7 @@ def _out_of_range(tensor: TensorManifest) -> RequestError:
     return RequestError(400, f"Expected input {tensor.name!r} in the range of {tensor.dtype}. Received: other numbers")
 
 
-def bytes_of(value: Any, tensor: TensorManifest) -> bytes:
+def _bytes_of(value: Any, tensor: TensorManifest) -> bytes:
     """The bytes of a string, or of an object with base64. Raises RequestError, 400, for anything else."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")

@@ -59,12 +59,12 @@ WithSteps = Callable[[Path, Manifest, BatchFunction], BatchFunction]
 """Adds the steps of an exported directory, before and after the program, to the function that runs the program."""
 
 
-def open_servables(
+def open_servable(
     directory: str | Path,
     name: str | None = None,
     with_steps: WithSteps | None = None,
     objects: str | Path | None = None,
-) -> list[Servable]:
+) -> Servable:
     """The newest version in a directory of versions with numbers for names, or `directory` itself if it is a version.
 
     The name of the model is that of the directory of versions, unless given. A directory that is a version itself, and
@@ -77,7 +77,7 @@ def open_servables(
     if (path / "saved_model.pb").is_file():
         version = _version(path)
         default = path.name if version is None else path.parent.name
-        return [open_servable(path, name or default, 1 if version is None else version, with_steps, objects)]
+        return _loaded(path, name or default, 1 if version is None else version, with_steps, objects)
     versions = _versions(path)
     if not versions:
         raise InvalidFile(
@@ -85,7 +85,7 @@ def open_servables(
             "which holds neither."
         )
     newest = max(versions)
-    return [open_servable(versions[newest], name or path.name, newest, with_steps, objects)]
+    return _loaded(versions[newest], name or path.name, newest, with_steps, objects)
 
 
 def reloading(
@@ -94,28 +94,27 @@ def reloading(
     with_steps: WithSteps | None = None,
     objects: str | Path | None = None,
     timeout: float | None = None,
-) -> Callable[[list[Servable]], list[Servable] | None]:
-    """Returns a function from the served versions to the newest version in the directory, loaded and warm.
+) -> Callable[[Servable], Servable | None]:
+    """Returns a function from the served version to the newest version in the directory, loaded and warm.
 
     The function returns None if that version is served already, or cannot be loaded, which is logged once for each
     reason. A directory that is a version itself is served for good.
     """
     path, seen = Path(directory).resolve(), set[str]()
 
-    def reload(served: list[Servable]) -> list[Servable] | None:
+    def reload(served: Servable) -> Servable | None:
         versions = {} if (path / "saved_model.pb").is_file() else _versions(path)
-        if not versions or [each.version for each in served] == [max(versions)]:
+        if not versions or served.version == max(versions):
             return None
         try:
-            found = open_servables(path, name, with_steps, objects)
-            for each in found:
-                each.warm_up(timeout)
+            found = open_servable(path, name, with_steps, objects)
+            found.warm_up(timeout)
         except (IPUError, OSError) as error:
             if str(error) not in seen:
                 logger.warning("%s, version %d, is not served: %s", path.name, max(versions), error)
                 seen.add(str(error))
             return None
-        logger.info("%s, version %d, is served from now on", found[0].name, found[0].version)
+        logger.info("%s, version %d, is served from now on", found.name, found.version)
         return found
 
     return reload
@@ -130,10 +129,8 @@ def _versions(path: Path) -> dict[int, Path]:
     return {number: child for number, child in found.items() if number is not None}
 
 
-def open_servable(
-    path: Path, name: str, version: int, with_steps: WithSteps | None = None, objects: str | Path | None = None
-) -> Servable:
-    """Loads a version. Raises the errors of `open_servables`."""
+def _loaded(path: Path, name: str, version: int, with_steps: WithSteps | None, objects: str | Path | None) -> Servable:
+    """Loads a version. Raises the errors of `open_servable`."""
     manifest = read_manifest(path)
     _check_requests(manifest)
     try:

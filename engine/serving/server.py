@@ -7,12 +7,10 @@ import contextlib
 import json
 import logging
 import resource
-import signal
 import socket
 import ssl
-import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import nsmallest
@@ -20,6 +18,7 @@ from typing import Any, cast
 
 import h11
 import uvicorn
+from starlette.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from engine.errors import ConfigurationError
@@ -57,6 +56,11 @@ EVENTS_AT_ONCE = 16
 
 OTHER_FILES = 256
 """Open files of a server besides its connections."""
+
+FULL = JSONResponse(
+    {"error": "The server has as many connections as it takes, all of them with requests"}, 503, {"connection": "close"}
+)
+"""The application of connections for which there is no space, as all others have requests under way."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ class Connection(H11Protocol):
         self.address, self.idle_since = network(self.client), self.loop.time()
         self._deadline = self.loop.call_later(HEADER_TIMEOUT, self.close)
         if not _have_space(self.connections, self.most, self):
-            self.app = _full
+            self.app = FULL
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancels the deadlines."""
@@ -278,23 +282,9 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Lets SIGINT and SIGTERM end the server, while the context is open."""
-        if threading.current_thread() is not threading.main_thread():
+        with super().capture_signals():
             yield
-            return
-        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-async def _full(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
-    """The application of connections for which there is no space, as all others have requests under way."""
-    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
-    body = json.dumps({"error": "The server has as many connections as it takes, all of them with requests"})
-    await send({"type": "http.response.body", "body": body.encode()})
+            self._captured_signals.clear()
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -303,16 +293,13 @@ def bound_socket(host: str, port: int) -> socket.socket:
     Raises ConfigurationError for an unavailable address.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except (OSError, OverflowError) as error:
         raise ConfigurationError(
             f"Expected an address that can be listened on. Received: {host}:{port}: {error}. Choose another --port."
         ) from error
-    return listener
 
 
 def server(
@@ -370,9 +357,3 @@ def _allow_files(count: int) -> None:
     wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def serve(made: uvicorn.Server, listener: socket.socket) -> None:
-    """Serves until SIGINT or SIGTERM."""
-    with asyncio.Runner() as runner:
-        runner.run(made.serve(sockets=[listener]))

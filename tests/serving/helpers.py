@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.serving.application import Application
 from engine.serving.limits import ClientLimits
-from engine.serving.servable import open_servables, reloading
+from engine.serving.servable import open_servable, reloading
 from engine.serving.server import Certificate, bound_socket, server
 from ipu._internal.serving.host_steps import with_steps
 from ipu.ipu_strategy import IPUStrategy
@@ -88,16 +88,16 @@ def running(
     certificate: Certificate | None = None,
 ) -> Iterator[Client]:
     """A server for a directory, in a thread, with a client; at the end the server stops in order."""
-    servables = open_servables(directory, name, with_steps)
+    servable = open_servable(directory, name, with_steps)
     listener = bound_socket("127.0.0.1", 0)
     reload = reloading(directory, name, with_steps)
-    made = server(Application(servables, limits or PATIENT, reload), most_connections, certificate)
+    made = server(Application(servable, limits or PATIENT, reload), most_connections, certificate)
     made.config.timeout_graceful_shutdown = int(PATIENCE_SECONDS)
     thread = threading.Thread(target=made.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
         assert wait_for(lambda: made.started or not thread.is_alive()) and made.started
-        yield Client(listener.getsockname()[1], servables[0].name)
+        yield Client(listener.getsockname()[1], servable.name)
     finally:
         made.should_exit = True
         thread.join(2 * PATIENCE_SECONDS)

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.files import ExecutableFile
+from engine.files.executable_file import ExecutableFile
 from tests.files.programs import expected
 from tests.interrupting import PATIENCE_SECONDS
 from tests.serving.plain import export, serving

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.files import ExecutableFile, Signature, write_executable
+from engine.files.executable_file import ExecutableFile, write_executable
+from engine.files.signature import Signature
 from engine.ir.shape import ELEMENT_TYPES, NUMPY_TYPES
 from engine.serving.manifest import Manifest, TensorManifest
 from tests.files.programs import classifier

@@ -54,7 +54,7 @@ def test_what_cannot_be_served(kind: str, mlp: tuple[Path, Any], tmp_path: Path)
     import shutil
 
     from engine.errors import InvalidFile
-    from engine.serving.servable import open_servables
+    from engine.serving.servable import open_servable
 
     target = tmp_path / "1"
     if kind != "missing":
@@ -73,7 +73,7 @@ def test_what_cannot_be_served(kind: str, mlp: tuple[Path, Any], tmp_path: Path)
         [program] = (target / "assets").glob("*.popef")
         program.unlink() if kind == "no program" else program.write_bytes(program.read_bytes()[:-7])
     with pytest.raises(InvalidFile, match="Expected"):
-        open_servables(target)
+        open_servable(target)
 
 
 def test_a_model_that_is_not_there_ends_the_process(tmp_path: Path) -> None:

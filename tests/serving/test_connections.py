@@ -24,6 +24,7 @@ from engine.errors import ConfigurationError
 from engine.serving import server
 from engine.serving.application import Application
 from engine.serving.batching import Batcher
+from engine.serving.servable import open_servable
 from ipu import serving
 from ipu.ipu_strategy import IPUStrategyV1
 from tests.interrupting import PATIENCE_SECONDS
@@ -235,7 +236,8 @@ def test_it_speaks_tls(mlp: tuple[Path, Any], tmp_path: Path) -> None:
             assert response.status == 200 and response.read()
         connection.close()
         assert is_closed(silent[0]), "more handshakes are pending than connections are allowed"
+    application = Application(open_servable(mlp[0]))
     with pytest.raises(ConfigurationError, match="--ssl-certfile"):
-        server.server(Application([]), 10, server.Certificate(str(tmp_path / "missing.pem")))
+        server.server(application, 10, server.Certificate(str(tmp_path / "missing.pem")))
     with pytest.raises(ConfigurationError, match="--ssl-certfile"):
-        server.server(Application([]), 10, server.Certificate(str(key), str(chain)))
+        server.server(application, 10, server.Certificate(str(key), str(chain)))

@@ -26,6 +26,7 @@ from engine.serving.limits import STARTS_AT_ONCE, RoundRobin, Rounds, Shares, ne
 from engine.serving.manifest import Manifest, TensorManifest
 from engine.serving.parser import ParserProcess
 from engine.serving.rest import parse_request
+from engine.serving.servable import Servable
 from tests.files.programs import classifier, expected
 from tests.serving import load
 from tests.serving.plain import export, serving
@@ -220,7 +221,8 @@ def test_only_named_proxies_say_who_the_client_is(proxies: tuple[str, ...], clie
     async def application(scope: Any, receive: object, send: object) -> None:
         seen.append(scope["client"][0])
 
-    made = Application([])
+    nothing = Manifest("program", 1, (), (), (), ())
+    made = Application(Servable("m", 1, nothing, lambda arrays, timeout=None: arrays))
     made.asgi = application  # type: ignore[assignment]
     config = server.server(made, 4, proxies=proxies).config
     headers = [(b"x-forwarded-for", b"10.9.8.7")]

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from engine.errors import InvalidFile
-from engine.files import read_executable, write_executable
+from engine.files.executable_file import read_executable, write_executable
 from engine.profile import Estimate
 from engine.report.command import main
 from engine.report.executables import estimator_of

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
-from engine.serving.servable import open_servables
+from engine.serving.servable import open_servable
 from ipu import serving
 from tests.serving.helpers import running
 
@@ -69,4 +69,4 @@ def test_complex_numbers_are_refused(tmp_path: Path) -> None:
     for name, function, dtype in (("outputs", spectrum, tf.float32), ("inputs", tf.math.real, tf.complex64)):
         serving.export_single_step(function, str(tmp_path / name), 1, [tf.TensorSpec((2, 4), dtype)])
         with pytest.raises(ConfigurationError, match=f"Expected {name} that JSON has.*complex64"):
-            open_servables(tmp_path / name)
+            open_servable(tmp_path / name)

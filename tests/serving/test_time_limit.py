@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from engine.serving.servable import open_servables
+from engine.serving.servable import open_servable
 from ipu._internal.serving.export import export_single_step
 from ipu.ipu_strategy import IPUStrategyV1
 from tests.interrupting import living_workers, wait_for
@@ -26,7 +26,7 @@ def doubled(x: tf.Tensor) -> tf.Tensor:
 def test_a_loop_that_does_not_end(strategy: IPUStrategyV1, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with strategy.scope():
         export_single_step(doubled, str(tmp_path / "1"), iterations=1, predict_step_signature=[tf.TensorSpec((1, 2))])
-    [servable] = open_servables(tmp_path, "loop")
+    servable = open_servable(tmp_path, "loop")
     with caplog.at_level(logging.WARNING, "ipu.serving"):
         servable.warm_up(SOON)
     assert "served without a first batch" in caplog.text and not living_workers()
