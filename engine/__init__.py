@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from engine.resource_limits import limits
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
@@ -49,21 +51,10 @@ def load(
     return LoadedExecutable(read_file(path), weights, str(path))
 
 
-def limits(**given: float) -> AbstractContextManager[None]:
-    """Sets limits for programs from files, while the context is open.
-
-    They are `instructions` with calls inlined (262,144 if not given), `levels` of calls (64), `bytes` (the machine's
-    memory) and `seconds` to compile (300). ResourceLimit names the limit that a program exceeds.
-    """
-    from engine.resource_limits import limits as limited
-
-    return limited(**given)
-
-
 def trusting_vertices() -> AbstractContextManager[None]:
     """Allows files with vertices of users' own (ipu.custom_ops.vertex) to be loaded, while open: their code runs
     unchecked.
     """
-    from engine.files import trusting_vertices as trusting
+    from engine.files.trust import trusting_vertices as trusting
 
     return trusting()

@@ -54,12 +54,8 @@ def build_program(
 ) -> Program:
     """The compute sets of one step. Raises UnsupportedOperation for operations that the engine cannot run."""
     ready = prepare(module, verify, floating_point, options)
-    with listening(_verify_program) if verify else nullcontext():
+    with listening(lambda _, program: verify_program(program)) if verify else nullcontext():
         return run_passes(lower_module(ready, roles, constants, floating_point.exceptions), PROGRAM_PASSES)
-
-
-def _verify_program(name: str, program: Program) -> None:
-    verify_program(program)
 
 
 def compile_module(

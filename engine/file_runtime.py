@@ -6,59 +6,23 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from engine.errors import ConfigurationError
-from engine.files import ExecutableFile, TensorInfo, read_executable, tensor_info
-from engine.ir.device_operations import QueueSignature, queue_of, queue_operations, queue_signature
-from engine.loaded import LoadedExecutable, compile_file, device_buffers
+from engine.files.executable_file import ExecutableFile, read_executable
+from engine.files.signature import TensorInfo, tensor_info
+from engine.ir.device_operations import QueueSignature, queue_signatures
+from engine.loaded import LoadedExecutable, compile_file, device_buffers, fitting_array
 from engine.runtime.feeds import RowFeed
 from engine.runtime.request_stream import RequestStream
 from engine.runtime.rings import AnyRing, InfeedRing, OutfeedRing
-from engine.values import as_array
 
 SLOTS = 64
 """Requests, or results, that a ring can hold."""
 DIRECTIONS = ("infeed", "outfeed")
 Values = Sequence[Any] | Mapping[str, Any]
-
-
-class Runtime(Protocol):
-    """A started program."""
-
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
-
-    def call(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Serves one request, from any thread."""
-
-
-def start(path: str, values: Values, timeout: float) -> Runtime:
-    """Loads and starts a file's program; `values` has the values of variables, and of arguments beside queues.
-
-    Raises OSError, InvalidFile, ConfigurationError for values that do not fit, TypeError for other dtypes.
-    """
-    file = read_executable(path)
-    queues = {queue_of(each): queue_signature(each) for each in queue_operations(file.module)}
-    if not queues:
-        return PlainRuntime(file, _by_name(values, list(file.missing())), path)
-    return QueueRuntime(file, queues, values, timeout, path)
-
-
-class PlainRuntime:
-    """A program that takes its inputs and returns its outputs directly."""
-
-    def __init__(self, file: ExecutableFile, weights: Mapping[str, Any], origin: str) -> None:
-        self._program = LoadedExecutable(file, weights, origin)
-        self.inputs, self.outputs = self._program.inputs, self._program.outputs
-
-    def call(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """One run of the program."""
-        results = self._program.run(arrays)
-        assert isinstance(results, list)
-        return results
 
 
 class QueueRuntime:
@@ -92,9 +56,25 @@ class QueueRuntime:
         for work in (partial(self._stream.serve, run), self._stream.fill_up):
             threading.Thread(target=work, daemon=True, name=f"requests of {origin}").start()
 
-    def call(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Waits for the result of this request; raises the error that ended the program, if it has ended."""
         return self._stream.request(arrays)
+
+
+Runtime = LoadedExecutable | QueueRuntime
+"""A started program: `run` serves one request, from any thread."""
+
+
+def start(path: str, values: Values, timeout: float) -> Runtime:
+    """Loads and starts a file's program; `values` has the values of variables, and of arguments beside queues.
+
+    Raises OSError, InvalidFile, ConfigurationError for values that do not fit, TypeError for other dtypes.
+    """
+    file = read_executable(path)
+    queues = queue_signatures(file.module)
+    if not queues:
+        return LoadedExecutable(file, _by_name(values, list(file.missing())), path)
+    return QueueRuntime(file, queues, values, timeout, path)
 
 
 def _leaves(kind: str, signature: QueueSignature) -> tuple[TensorInfo, ...]:
@@ -117,8 +97,6 @@ def _start_values(file: ExecutableFile, values: Values) -> tuple[list[RowFeed], 
     named = _by_name(values, [*(info.name for info in file.signature.inputs), *missing])
     feeds = []
     for info in file.signature.inputs:
-        array = as_array(named[info.name], info.name, info.dtype)
-        if array.shape != info.shape:
-            raise ConfigurationError(f"Expected {info.name!r} to be {list(info.shape)}. Received: {list(array.shape)}.")
+        array = fitting_array(named[info.name], info)
         feeds.append(RowFeed(array if array.ndim else array[None]))
     return feeds, device_buffers(file, {name: named[name] for name in missing})

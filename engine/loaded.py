@@ -25,7 +25,7 @@ from engine.runtime.time_limit import TimeLimit, time_limit
 from engine.values import as_array
 
 if TYPE_CHECKING:
-    from engine.files import ExecutableFile
+    from engine.files.executable_file import ExecutableFile
 
 Inputs = Mapping[str, Any] | Sequence[Any]
 Outputs = dict[str, np.ndarray] | list[np.ndarray]
@@ -34,7 +34,8 @@ Outputs = dict[str, np.ndarray] | list[np.ndarray]
 class LoadedExecutable:
     """A program with its variables, which many threads may run; their calls are serialised.
 
-    `name` is the module's, `signature` its inputs and outputs, `metadata` the exporter's notes.
+    `name` is the module's, `metadata` the exporter's notes. `inputs` and `outputs` have the names, whole shapes and
+    dtypes of arrays; `signature` has both.
     """
 
     def __init__(
@@ -42,22 +43,13 @@ class LoadedExecutable:
     ) -> None:
         self.name: str = file.name
         self.signature: Signature = file.signature
+        self.inputs, self.outputs = file.signature.inputs, file.signature.outputs
         self.metadata: dict[str, str] = dict(file.metadata)
         if not isinstance(file, EncodedFile):
             _check_no_queues(file, origin)
         self._variables = device_buffers(file, weights or {})
         self._executable = Executable(file.program) if isinstance(file, EncodedFile) else compile_file(file, origin)
         self._lock = threading.Lock()
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """Name, shape (with the batch) and dtype of each input."""
-        return self.signature.inputs
-
-    @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """Name, shape (with the batch) and dtype of each output."""
-        return self.signature.outputs
 
     @property
     def batch_size(self) -> int | None:
@@ -79,12 +71,7 @@ class LoadedExecutable:
         cannot hold, CallTimeout, a TimeoutError, when the time is up: variables are as before the call then.
         """
         limit = time_limit(timeout)
-        arrays = []
-        for info, value in zip(self.inputs, self._ordered(inputs), strict=True):
-            array = as_array(value, info.name, info.dtype)
-            if array.shape != info.shape:
-                raise _wrong_shape(info, list(info.shape), array)
-            arrays.append(array)
+        arrays = [fitting_array(value, info) for info, value in zip(self.inputs, self._ordered(inputs), strict=True)]
         if limit is None:
             with self._lock:
                 results = self._results(arrays, None)
@@ -169,9 +156,9 @@ def read_file(path: str | Path) -> ExecutableFile | EncodedFile:
 
 
 def _check_no_queues(file: ExecutableFile, origin: str) -> None:
-    from engine.ir.device_operations import queue_of, queue_operations
+    from engine.ir.device_operations import queue_signatures
 
-    queues = sorted({queue_of(each) for each in queue_operations(file.module)})
+    queues = sorted(queue_signatures(file.module))
     if queues:
         raise ConfigurationError(
             f"Expected a program that takes inputs and gives outputs in {origin}. Received: one with the queues "
@@ -218,12 +205,18 @@ def device_buffers(file: ExecutableFile | EncodedFile, weights: Mapping[str, Any
         value = file.variables.get(number)
         if value is None:
             name, info = next(given)
-            value = as_array(weights[name], name, info.dtype)
-            if value.shape != info.shape:
-                raise _wrong_shape(info, list(info.shape), value)
+            value = fitting_array(weights[name], info)
         buffers.append(DeviceBuffer(shape_of(value)))
         buffers[-1].write(value)
     return buffers
+
+
+def fitting_array(value: Any, info: TensorInfo) -> np.ndarray:
+    """The value as an array of that dtype. Raises ConfigurationError for another shape, and as `as_array` does."""
+    array = as_array(value, info.name, info.dtype)
+    if array.shape != info.shape:
+        raise _wrong_shape(info, list(info.shape), array)
+    return array
 
 
 def _filled_up(array: np.ndarray, rows: int) -> np.ndarray:

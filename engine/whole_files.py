@@ -102,10 +102,7 @@ def staged(path: str | Path) -> Iterator[Path]:
     try:
         yield stage / place.name
         written = sorted(stage.iterdir(), key=lambda each: _order(each, place))
-        if len(written) == 1:
-            put(written[0], place.parent / written[0].name)
-        else:
-            _put_all([(each, place.parent / each.name) for each in written])
+        _put_all([(each, place.parent / each.name) for each in written])
     finally:
         shutil.rmtree(stage, ignore_errors=True)
 
@@ -120,21 +117,19 @@ def put(written: Path, path: Path) -> None:
 
     A folder replaces a folder in one exchange, if the system has such; then the content of the old one is deleted.
     """
-    _sync_all(written)
-    if path.is_dir() and not path.is_symlink():
-        _exchange(written, path)
-    else:
-        _take_mode(written, path)
-        _rename(written, path)
-    _sync(path.parent)
+    _put_all([(written, path)])
 
 
 def _put_all(pairs: list[tuple[Path, Path]]) -> None:
-    """Does as `put`, for files that belong together."""
+    """Does as `put`, also for files that belong together."""
     for written, _ in pairs:
         _sync_all(written)
-    _replace(pairs)
-    _sync(pairs[0][1].parent)
+    written, path = pairs[0]
+    if len(pairs) == 1 and path.is_dir() and not path.is_symlink():
+        _exchange(written, path)
+    else:
+        _replace(pairs)
+    _sync(path.parent)
 
 
 def check_space(folder: Path, size: int) -> None:

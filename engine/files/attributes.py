@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.errors import InternalError, InvalidFile
 from engine.ir.attributes import (
@@ -20,6 +20,8 @@ from engine.ir.attributes import (
     SliceDimension,
     WindowDimension,
 )
+
+Plain = TypeVar("Plain")
 
 LARGEST = 1 << 40
 """Upper limit of sizes, strides and paddings in a program."""
@@ -47,24 +49,21 @@ def integers(value: Any, least: int = 0) -> tuple[int, ...]:
     return tuple(integer(each, least) for each in a_list(value))
 
 
-def a_list(value: Any) -> list[Any]:
-    """The value itself; raises InvalidFile unless it is a list."""
-    if type(value) is not list:
-        raise InvalidFile(f"Expected a list. Received: {value!r:.80}.")
-    return value
+def of_type(kind: type[Plain], what: str) -> Callable[[Any], Plain]:
+    """A reader of values of exactly this type, which raises InvalidFile for any other."""
+
+    def read(value: Any) -> Plain:
+        if type(value) is not kind:
+            raise InvalidFile(f"Expected {what}. Received: {value!r:.80}.")
+        return value
+
+    return read
 
 
-def text(value: Any) -> str:
-    """The value itself; raises InvalidFile unless it is a string."""
-    if type(value) is not str:
-        raise InvalidFile(f"Expected a string. Received: {value!r:.80}.")
-    return value
-
-
-def _boolean(value: Any) -> bool:
-    if type(value) is not bool:
-        raise InvalidFile(f"Expected true or false. Received: {value!r:.80}.")
-    return value
+a_list: Callable[[Any], list[Any]] = of_type(list, "a list")
+text = of_type(str, "a string")
+boolean = of_type(bool, "true or false")
+an_object: Callable[[Any], dict[str, Any]] = of_type(dict, "an object")
 
 
 def _number(value: Any) -> float:
@@ -100,7 +99,7 @@ def _record(kind: type) -> ValueKind:
 
 def _field(name: str, kind: str, value: Any) -> Any:
     if kind == "bool":
-        return _boolean(value)
+        return boolean(value)
     if kind.startswith("tuple"):
         return integers(value)
     return integer(value, -LARGEST if name in SIGNED_FIELDS else int(name in AT_LEAST_ONE))
@@ -112,16 +111,15 @@ def _several(kind: ValueKind) -> ValueKind:
     )
 
 
-def _read_texts(value: Any) -> dict[str, str]:
-    if type(value) is not dict:
-        raise InvalidFile(f"Expected an object of strings. Received: {value!r:.80}.")
-    return {text(key): text(each) for key, each in value.items()}
+def texts(value: Any) -> dict[str, str]:
+    """Strings by name; raises InvalidFile for anything else."""
+    return {text(key): text(each) for key, each in an_object(value).items()}
 
 
 NATURAL = ValueKind(int, integer)
 POSITIVE = ValueKind(int, lambda value: integer(value, 1))
 NATURALS = ValueKind(lambda value: [int(each) for each in value], integers)
-BOOLEAN = ValueKind(bool, _boolean)
+BOOLEAN = ValueKind(bool, boolean)
 TEXT = ValueKind(lambda value: value.decode() if isinstance(value, bytes) else text(value), text)
 KINDS: dict[str, ValueKind] = {
     **dict.fromkeys(("parameter_number", "iota_dimension", "tuple_index", "feature_index", "channel_id"), NATURAL),
@@ -143,7 +141,7 @@ KINDS: dict[str, ValueKind] = {
     "delta": NATURAL,
     "result_accuracy": NATURAL,
     "epsilon": ValueKind(float, _number),
-    "frontend_attributes": ValueKind(dict, _read_texts),
+    "frontend_attributes": ValueKind(dict, texts),
     "replica_groups": _several(NATURALS),
     "window": _several(_record(WindowDimension)),
     "slice_dimensions": _several(_record(SliceDimension)),

@@ -14,13 +14,13 @@ import numpy as np
 
 from engine.errors import OF_THE_ENVIRONMENT, InternalError, InvalidFile, ResourceLimit, UnsupportedOperation
 from engine.files.arrays import ArrayReader, ArrayWriter, read_array_shape, write_array_shape
-from engine.files.attributes import a_list, text
+from engine.files.attributes import a_list, an_object, text, texts
 from engine.files.checks import check_module
 from engine.files.container import pack, parse, unpack
 from engine.files.modules import read_module, write_module
 from engine.files.signature import Signature, TensorInfo, tensor_info
 from engine.ir import Module, Shape, shape_of
-from engine.ir.device_operations import calls_of_host_functions, config_of, queue_of, queue_operations, queue_signature
+from engine.ir.device_operations import calls_of_host_functions, config_of, queue_signatures
 from engine.ir.shape import ELEMENT_TYPES
 from engine.private_files import read_regular
 from engine.resource_limits import above, current_limits, interruptible, within_seconds
@@ -159,15 +159,15 @@ def _file(header: dict[str, Any], sections: dict[str, memoryview], origin: str) 
     program = parse(sections["program"], origin)
     module = read_module(program["module"], arrays)
     check_module(module)
-    names = {_number(k, program): text(v) for k, v in _object(program["variable_names"]).items()}
+    names = {_number(k, program): text(v) for k, v in an_object(program["variable_names"]).items()}
     file = ExecutableFile(
         module,
         [text(each) for each in a_list(program["roles"])],
-        {_number(k, program): arrays.read(v) for k, v in _object(program["constants"]).items()},
+        {_number(k, program): arrays.read(v) for k, v in an_object(program["constants"]).items()},
         Signature(*(tuple(_read_info(e) for e in a_list(header[part])) for part in ("inputs", "outputs"))),
-        {_number(k, program): arrays.read(v) for k, v in _object(program["variables"]).items()},
+        {_number(k, program): arrays.read(v) for k, v in an_object(program["variables"]).items()},
         names,
-        {text(k): text(v) for k, v in _object(header["metadata"]).items()},
+        texts(header["metadata"]),
     )
     _check(file)
     return file
@@ -220,17 +220,10 @@ def _read_info(value: Any) -> TensorInfo:
 
 def _queues(module: Module) -> dict[str, Any]:
     """The program's queues, for people and tools to read; the reader derives them from the module."""
-    signatures = {queue_of(each): queue_signature(each) for each in queue_operations(module)}
     return {
         name: {"direction": queue.direction, "shapes": [write_array_shape(s) for s in queue.shapes]}
-        for name, queue in signatures.items()
+        for name, queue in queue_signatures(module).items()
     }
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise InvalidFile(f"Expected an object. Received: {value!r:.80}.")
-    return value
 
 
 def _number(key: str, program: Mapping[str, Any]) -> int:

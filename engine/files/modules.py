@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from engine.errors import InvalidFile
 from engine.files.arrays import ArrayReader, ArrayWriter, read_array_shape, write_array_shape
-from engine.files.attributes import a_list, integer, read_attribute, text, write_attribute
+from engine.files.attributes import a_list, an_object, integer, read_attribute, text, write_attribute
 from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleShape
 from engine.resource_limits import above, current_limits
 
@@ -81,13 +81,11 @@ def _read_computation(value: Any, callees: list[Computation], origins: list[str]
         if len(a_list(each)) != 7:
             raise InvalidFile(f"Expected the 7 parts of an instruction. Received: {each!r:.80}.")
         name, opcode, shape, operands, attributes, called, origin = each
-        if type(attributes) is not dict:
-            raise InvalidFile(f"Expected attributes by name. Received: {attributes!r:.80}.")
         instructions.append(
             Instruction(
                 *(text(name), text(opcode), _read_shape(shape)),
                 tuple(map(partial(_one_of, instructions), a_list(operands))),
-                {n: arrays.read(v) if n == LITERAL else read_attribute(n, v) for n, v in attributes.items()},
+                {n: arrays.read(v) if n == LITERAL else read_attribute(n, v) for n, v in an_object(attributes).items()},
                 tuple(map(partial(_one_of, callees), a_list(called))),
                 _one_of(origins, origin),
             )

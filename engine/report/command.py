@@ -41,30 +41,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ipu-profile", description="What a chip would do with a compiled program.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    chip = argparse.ArgumentParser(add_help=False)
+    chip.add_argument("--target", default="ipu2", choices=CHIPS, help="the chip, for an executable (%(default)s)")
+    chip.add_argument("--replicas", type=int, default=1, help="chips that run an executable side by side (%(default)s)")
 
-    make = commands.add_parser("make", help="make a report of an executable file, or a page of a report's JSON")
+    make = commands.add_parser("make", parents=[chip], help="make a report of an executable file, or a page of a JSON")
     make.add_argument("file", type=Path, help="a .poplar_exec file, or a report as .json or .html")
     make.add_argument("-o", "--output", type=Path, help="the page to write; .json, .trace.json and .txt come beside it")
-    make.add_argument("--target", default="ipu2", choices=CHIPS, help="the chip (%(default)s)")
-    make.add_argument("--replicas", type=int, default=1, help="chips that run the program side by side (%(default)s)")
     make.add_argument("--check", action="store_true", help="exit with 1 if the program does not fit")
     make.set_defaults(run=_make)
 
-    show = commands.add_parser("print", help="print a report as text")
+    show = commands.add_parser("print", parents=[chip], help="print a report as text")
     show.add_argument("file", type=Path, help="a report as .json or .html, or a .poplar_exec file")
-    show.add_argument("--target", default="ipu2", choices=CHIPS, help="the chip, for an executable (%(default)s)")
-    show.add_argument("--replicas", type=int, default=1, help=argparse.SUPPRESS)
     show.set_defaults(run=_print)
 
-    against = commands.add_parser("compare", help="compare two reports; exit with 1 if cycles grew too much")
+    compared = "compare two reports; exit with 1 if cycles grew too much"
+    against = commands.add_parser("compare", parents=[chip], help=compared)
     against.add_argument("before", type=Path)
     against.add_argument("now", type=Path)
     against.add_argument(
         "--threshold", type=float, default=100 * THRESHOLD, help="per cent more cycles that are allowed (%(default)g)"
     )
     against.add_argument("--html", type=Path, help="write one page of the second report that opens on the comparison")
-    against.add_argument("--target", default="ipu2", choices=CHIPS, help="the chip, for executables (%(default)s)")
-    against.add_argument("--replicas", type=int, default=1, help=argparse.SUPPRESS)
     against.set_defaults(run=_compare)
     return parser
 
@@ -99,7 +97,7 @@ def _report(file: Path, options: argparse.Namespace) -> Report:
     if file.suffix in REPORTS:
         return Report.load(file)
     # Only executables need the compiler, and Numba is slow to import.
-    from engine.files import read_executable
+    from engine.files.executable_file import read_executable
     from engine.report.executables import estimator_of
 
     with _telling(f"reading {file}"):

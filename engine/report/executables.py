@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.compile import build_program
 from engine.errors import InvalidFile
-from engine.files import ExecutableFile
+from engine.files.executable_file import ExecutableFile
 from engine.partition.pipeline import Pipelining, pipeline
 from engine.partition.stage_options import StageOptions, library_options_from
 from engine.profile.pipeline_estimate import PipelineStep, pipeline_estimator

@@ -34,7 +34,7 @@ from engine.runtime.encoded_program import EncodedProgram
 from engine.runtime.encoded_values import Format
 
 if TYPE_CHECKING:
-    from engine.files import ExecutableFile
+    from engine.files.executable_file import ExecutableFile
 
 
 @dataclass(frozen=True, slots=True)

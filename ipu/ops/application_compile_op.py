@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from engine.errors import ConfigurationError
-from engine.files import SUFFIX, write_executable
+from engine.files.executable_file import SUFFIX, write_executable
 from ipu._internal.compiler.executable_file import executable_file, traced_function
 from ipu._internal.compiler.program import build_executable
 from ipu._internal.compiler.trace import TracedStep

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from engine.file_runtime import Runtime, start
-from engine.files import TensorInfo
+from engine.files.signature import TensorInfo
 from engine.integers import checked_integer
 from ipu._internal.names.namespace import public_names
 from ipu._internal.types import TensorLike
@@ -112,8 +112,8 @@ def embedded_runtime_call(inputs: Sequence[Any], context: RuntimeContext) -> lis
     for position, (info, tensor) in enumerate(zip(runtime.inputs, tensors, strict=True)):
         _check(position, info, tensor)
     if tf.executing_eagerly():
-        return [tf.constant(result) for result in runtime.call([tensor.numpy() for tensor in tensors])]
-    results = tf.numpy_function(lambda *arrays: runtime.call(list(arrays)), tensors, context.output_types())
+        return [tf.constant(result) for result in runtime.run([tensor.numpy() for tensor in tensors])]
+    results = tf.numpy_function(lambda *arrays: runtime.run(list(arrays)), tensors, context.output_types())
     results = list(results) if isinstance(results, list | tuple) else [results]
     return [tf.ensure_shape(result, info.shape) for result, info in zip(results, runtime.outputs, strict=True)]
 

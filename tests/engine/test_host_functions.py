@@ -14,8 +14,7 @@ from engine.compile import build_program, compile_module
 from engine.debug import DebugExecutable
 from engine.errors import ConfigurationError, HostFunctionError, UnsupportedOperation
 from engine.evaluated_executable import EvaluatedExecutable
-from engine.files import ExecutableFile
-from engine.files.executable_file import Signature, to_bytes
+from engine.files.executable_file import ExecutableFile, Signature, to_bytes
 from engine.host_functions import CFunction, HostFunction, PythonFunction
 from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder

@@ -20,8 +20,8 @@ from engine.compile import build_program
 from engine.debug import DebugExecutable
 from engine.errors import DebugError, InvalidFile, UnsupportedOperation, VertexError
 from engine.evaluate import evaluate
-from engine.files import ExecutableFile, Signature, tensor_info
-from engine.files.executable_file import from_bytes, to_bytes
+from engine.files.executable_file import ExecutableFile, from_bytes, to_bytes
+from engine.files.signature import Signature, tensor_info
 from engine.ir import Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import VERTEX

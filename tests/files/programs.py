@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.files import ExecutableFile, Signature, tensor_info
-from engine.files.executable_file import to_bytes
+from engine.files.executable_file import ExecutableFile, to_bytes
+from engine.files.signature import Signature, tensor_info
 from engine.ir import Module
 from engine.ir.builder import Builder
 

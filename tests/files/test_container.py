@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from engine.errors import InvalidFile
-from engine.files import read_executable, write_executable
 from engine.files.container import MAGIC, PREFIX, VERSION, pack, unpack
-from engine.files.executable_file import from_bytes, to_bytes
+from engine.files.executable_file import from_bytes, read_executable, to_bytes, write_executable
 from engine.ir.printer import print_module
 from tests.files.programs import classifier
 
@@ -129,7 +128,7 @@ def test_others_may_read_what_is_written(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from engine.files import write_executable
+from engine.files.executable_file import write_executable
 from tests.files.programs import classifier
 for k in range(30):
     write_executable(sys.argv[1], classifier(int(sys.argv[2])))

@@ -16,9 +16,8 @@ import pytest
 import engine
 from engine import aot
 from engine.errors import ConfigurationError, InvalidFile
-from engine.files import read_executable
 from engine.files.container import pack, unpack
-from engine.files.executable_file import from_bytes, to_bytes
+from engine.files.executable_file import from_bytes, read_executable, to_bytes
 from engine.files.objects import give_objects
 from engine.ir.builder import Builder
 from engine.machine_code import costs

@@ -14,7 +14,7 @@ import pytest
 
 import engine
 from engine.errors import ConfigurationError
-from engine.files import ExecutableFile, write_executable
+from engine.files.executable_file import ExecutableFile, write_executable
 from engine.loaded import LoadedExecutable
 from tests.files.programs import classifier, expected
 from tests.interrupting import HANGS_SECONDS

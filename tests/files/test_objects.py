@@ -15,8 +15,8 @@ import pytest
 
 from engine import aot
 from engine.errors import ConfigurationError, InternalError, InvalidFile
-from engine.files import ExecutableFile, write_executable
 from engine.files.container import pack, parse, unpack
+from engine.files.executable_file import ExecutableFile, write_executable
 from engine.files.objects import KEY, give_objects, write_objects
 from engine.ir.builder import Builder
 from engine.machine_code import elf, given_objects, instruction_sets, processor

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.errors import CallTimeout, ConfigurationError
-from engine.files import ExecutableFile
+from engine.files.executable_file import ExecutableFile
 from engine.ir import Module
 from engine.ir.builder import Builder
 from engine.loaded import LoadedExecutable

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from engine import cache_directory
-from engine.files import write_executable
+from engine.files.executable_file import write_executable
 from tests.files.programs import classifier, expected
 from tests.interrupting import HANGS_SECONDS
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.files import write_executable
+from engine.files.executable_file import write_executable
 from engine.machine_code.given_objects import has_compiler
 from tests.files.programs import classifier, expected
 from tests.interrupting import HANGS_SECONDS

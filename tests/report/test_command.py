@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.files import ExecutableFile, write_executable
+from engine.files.executable_file import ExecutableFile, write_executable
 from engine.ir.builder import Builder
 from engine.report import Report
 from engine.report.command import main

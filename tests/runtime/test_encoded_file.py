@@ -12,7 +12,7 @@ import pytest
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.record import block
 from engine.compile import build_program
-from engine.files import Signature
+from engine.files.signature import Signature
 from engine.ir.builder import Builder
 from engine.machine_code import given_objects
 from engine.machine_code.costs import costs

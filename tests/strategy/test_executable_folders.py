@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from engine.files import kept, read_executable
+from engine.files import kept
+from engine.files.executable_file import read_executable
 from ipu.config import DeviceConnectionType, IPUConfig
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategyV1

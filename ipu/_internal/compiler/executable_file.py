@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
-from engine.files import ExecutableFile
+from engine.files.executable_file import ExecutableFile
 from engine.runtime.execution_locks import Execution
 from ipu._internal.compiler.calling import EngineFunction, for_device
 from ipu._internal.compiler.device_variables import DeviceVariable, HostVariable

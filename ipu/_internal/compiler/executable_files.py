@@ -13,18 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from engine.errors import InvalidFile
-from engine.files import (
-    SUFFIX,
-    ExecutableFile,
-    Signature,
-    read_executable,
-    tensor_info,
-    trusting_vertices,
-    write_executable,
-)
-from engine.files.executable_file import to_bytes
+from engine.files.executable_file import SUFFIX, ExecutableFile, read_executable, to_bytes, write_executable
 from engine.files.kept import fingerprint
 from engine.files.modules import unnamed
+from engine.files.signature import Signature, tensor_info
+from engine.files.trust import trusting_vertices
 from engine.ir import Module, Shape
 from engine.ir.device_operations import calls_of_host_functions
 from ipu._internal.config.enumerations import DeviceConnectionType

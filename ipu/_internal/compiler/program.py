@@ -15,7 +15,7 @@ from engine.compile_progress import compile_progress
 from engine.errors import ConfigurationError, InvalidValue
 from engine.host_functions import host_function
 from engine.ir import Module
-from engine.ir.device_operations import calls_of_host_functions, config_of
+from engine.ir.device_operations import calls_of_host_functions, config_of, queue_signatures
 from engine.ir.floating_point import IEEE
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.execution_locks import Execution
@@ -32,7 +32,7 @@ from ipu._internal.compiler.value_checks import InvalidArgumentError
 from ipu._internal.compiler.variable_labels import labels_of
 from ipu._internal.config.enumerations import DeviceConnectionType
 from ipu._internal.config.system import current_system
-from ipu._internal.queues.registry import bound, signatures
+from ipu._internal.queues.registry import bound
 
 if TYPE_CHECKING:
     from engine.compile import Inspect
@@ -171,7 +171,7 @@ class TracedProgram:
     def __init__(self, traced: TracedStep) -> None:
         self._traced = traced
         _notice_wide_types(traced)
-        self._queues = signatures(traced.module)
+        self._queues = queue_signatures(traced.module)
         calls = list(calls_of_host_functions(traced.module))
         self._seen_by_calls = [v for v in traced.variables if not is_token(v)] if calls else []
         self._floating_point = current_system().floating_point

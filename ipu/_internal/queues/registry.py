@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
-from engine.ir.device_operations import QueueSignature, queue_of, queue_operations, queue_signature
-from engine.ir.module import Module
+from engine.ir.device_operations import QueueSignature
 
 if TYPE_CHECKING:
     from engine.runtime.rings import AnyRing
@@ -83,11 +82,6 @@ def endpoint_of(name: str) -> Any:
 def puts_replicas_together(name: str) -> bool:
     """Whether an outfeed stacks the rows of replicas that run one after the other into one."""
     return getattr(_endpoints.get(name), "puts_replicas_together", True)
-
-
-def signatures(module: Module) -> dict[str, QueueSignature]:
-    """The signature of each queue that the module uses, by name."""
-    return {queue_of(operation): queue_signature(operation) for operation in queue_operations(module)}
 
 
 @contextmanager

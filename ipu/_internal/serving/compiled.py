@@ -13,7 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
-from engine.files import ExecutableFile, Signature, TensorInfo, check_exportable, write_executable
+from engine.files.executable_file import ExecutableFile, check_exportable, write_executable
+from engine.files.signature import Signature, TensorInfo
 from engine.ir import Module
 from engine.runtime.execution_locks import Execution
 from engine.runtime.feeds import RowFeed
