@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import ClassVar
@@ -12,7 +13,8 @@ from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.record import block
 from engine.host.encode import encode
 from engine.program.buffer import Address, Buffer
-from engine.program.program import Program
+from engine.program.program import ComputeSet, Partition, Program, Span, WorkEstimate
+from engine.program.rewriter import with_each
 from engine.program.work.base import Addressed, Footprint, Work, addresses_in
 
 
@@ -77,17 +79,47 @@ class UnitChain(HostWork):
         )
 
 
+def chained(links: Sequence[ComputeSet], own: dict[Buffer, int]) -> ComputeSet:
+    """One compute set of several, unit by unit; `own` are buffers kept in scratch, with the bytes of a unit's slice."""
+    units = min(each.units for each in links)
+    works = tuple(ChainedWork(each.work, each.units // units, each.units) for each in links)
+    elements: Counter[str] = Counter()
+    for each in links:
+        elements.update(each.work_estimate.elements)
+    products = sum(each.work_estimate.multiply_adds for each in links)
+
+    def merged(spans_of: Callable[[ComputeSet], list[Span]]) -> list[Span]:
+        spans = [(span, each.units // units) for each in links for span in spans_of(each) if span.buffer not in own]
+        return list(dict.fromkeys(replace(s, partition=of_chain(s.partition, ratio)) for s, ratio in spans))
+
+    return ComputeSet(
+        " ".join(each.name for each in links),
+        UnitChain(works, tuple(own.items())),
+        units,
+        merged(lambda each: each.reads),
+        merged(lambda each: each.writes),
+        WorkEstimate(dict(elements), products, links[0].work_estimate.element_type),
+        links[0].op_name,
+    )
+
+
+def of_chain(partition: Partition | None, ratio: int) -> Partition | None:
+    """The partition by units of a chain, each of which is `ratio` units of a compute set."""
+    return partition if partition is None or ratio == 1 else replace(partition, grain=partition.grain * ratio)
+
+
+def with_work(each: ComputeSet, change: Callable[[Work], Work]) -> ComputeSet:
+    """The compute set with `change` of its work, or of the works of a chain; itself if nothing changes."""
+    old = each.work
+    if not isinstance(old, UnitChain):
+        new = change(old)
+        return each if new is old else replace(each, work=new)
+    links = tuple(replace(link, work=change(link.work)) for link in old.links)
+    if all(changed.work is link.work for changed, link in zip(links, old.links, strict=True)):
+        return each
+    return replace(each, work=replace(old, links=links))
+
+
 def with_works(program: Program, change: Callable[[Work], Work]) -> Program:
     """The program with `change` of each work, also of the links of chains; itself if nothing changes."""
-
-    def changed(work: Work) -> Work:
-        if not isinstance(work, UnitChain):
-            return change(work)
-        works = [change(link.work) for link in work.links]
-        if all(new is link.work for new, link in zip(works, work.links, strict=True)):
-            return work
-        return replace(work, links=tuple(replace(link, work=new) for new, link in zip(works, work.links, strict=True)))
-
-    works = {at: work for at, each in enumerate(program.compute_sets) if (work := changed(each.work)) is not each.work}
-    sets = [replace(each, work=works.get(at, each.work)) for at, each in enumerate(program.compute_sets)]
-    return replace(program, compute_sets=sets) if works else program
+    return with_each(program, lambda each: with_work(each, change))

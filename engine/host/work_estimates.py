@@ -13,40 +13,24 @@ UNKNOWN_ITERATIONS = 10
 """Iterations assumed for a loop whose trip count is known only at run time."""
 
 
-def work_estimate_of(program: Program) -> int:
-    """Elements and multiply-adds of one step, with all iterations of loops."""
-    return sum(runs * work_estimate for runs, work_estimate in _work_estimates(program))
-
-
-def executions_of(program: Program) -> int:
-    """Number of executions of compute sets in one step, with all iterations of loops."""
-    return sum(runs for runs, _ in _work_estimates(program))
+def step_estimate(program: Program) -> tuple[int, int]:
+    """Elements and multiply-adds of one step, and executions of its compute sets, with all iterations of loops."""
+    loops = [region for region in program.regions if region.repeats]
+    runs = [
+        prod(UNKNOWN_ITERATIONS if r.iterations is None else r.iterations for r in loops if r.begin <= at < r.end)
+        for at in range(len(program.compute_sets))
+    ]
+    return sum(k * each.work_estimate.total for k, each in zip(runs, program.compute_sets, strict=True)), sum(runs)
 
 
 def call_estimate_of(program: Program) -> int:
     """The work of one step and of executing its compute sets, in multiply-adds."""
-    return work_estimate_of(program) + EXECUTION * executions_of(program)
+    work, executions = step_estimate(program)
+    return work + EXECUTION * executions
 
 
 def is_fine_grained(program: Program) -> bool:
     """Whether a program has loops whose compute sets do so little that workers would mostly wait at barriers."""
-
-    if not any(region.repeats for region in program.regions):
-        return False
-    work_estimates = _work_estimates(program)
+    work, executions = step_estimate(program)
     least = costs().barrier / costs().small_element
-    return sum(runs * work_estimate for runs, work_estimate in work_estimates) < least * executions_of(program)
-
-
-def _work_estimates(program: Program) -> list[tuple[int, int]]:
-    """Executions and work estimate of each compute set."""
-    loops = [region for region in program.regions if region.repeats]
-    return [
-        (
-            prod(
-                r.iterations if r.iterations is not None else UNKNOWN_ITERATIONS for r in loops if r.begin <= at < r.end
-            ),
-            each.work_estimate.multiply_adds + sum(each.work_estimate.elements.values()),
-        )
-        for at, each in enumerate(program.compute_sets)
-    ]
+    return any(region.repeats for region in program.regions) and work < least * executions

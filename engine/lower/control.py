@@ -223,7 +223,7 @@ def _work(context: Context, begin: int) -> int:
     for at, compute_set in enumerate(context.compute_sets[begin:], begin):
         work_estimate = compute_set.work_estimate
         runs = prod(max(1, r.iterations or 1) for r in context.regions if r.repeats and r.begin <= at < r.end)
-        work += runs * max(LEAST, work_estimate.multiply_adds + sum(work_estimate.elements.values()))
+        work += runs * max(LEAST, work_estimate.total)
     return work
 
 

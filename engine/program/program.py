@@ -77,6 +77,11 @@ class WorkEstimate:
     partials_type: str = ""
     vertex: VertexCycles | None = None
 
+    @property
+    def total(self) -> int:
+        """Elements and multiply-adds."""
+        return self.multiply_adds + sum(self.elements.values())
+
 
 @dataclass(eq=False, slots=True)
 class ComputeSet:

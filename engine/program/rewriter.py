@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
 
@@ -49,7 +49,10 @@ class ProgramRewriter:
         self._following[at] = compute_sets
 
     def result(self) -> Program:
-        """The new program; marks and regions keep their positions among the compute sets."""
+        """The new program, or the given one if nothing has changed; marks and regions keep their positions."""
+        pairs = zip(self.sets, self.program.compute_sets, strict=True)
+        if not (self.removed or self._following) and all(new is old for new, old in pairs):
+            return self.program
         sets: list[ComputeSet] = []
         moved = [0]
         for at, compute_set in enumerate(self.sets):
@@ -63,3 +66,10 @@ class ProgramRewriter:
             marks=[replace(m, position=moved[m.position]) for m in self.program.marks],
             regions=[replace(r, begin=moved[r.begin], end=moved[r.end]) for r in self.program.regions],
         )
+
+
+def with_each(program: Program, change: Callable[[ComputeSet], ComputeSet]) -> Program:
+    """The program with `change` of each compute set; itself if nothing changes."""
+    sets = [change(each) for each in program.compute_sets]
+    changes = any(new is not old for new, old in zip(sets, program.compute_sets, strict=True))
+    return replace(program, compute_sets=sets) if changes else program

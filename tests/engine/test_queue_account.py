@@ -8,7 +8,7 @@ import pytest
 
 from engine.compile import build_program
 from engine.errors import FeedEnded
-from engine.host.work_estimates import is_fine_grained, work_estimate_of
+from engine.host.work_estimates import is_fine_grained, step_estimate
 from engine.ir import Module, Shape
 from engine.profile import estimate
 from engine.program.program import Program
@@ -56,7 +56,7 @@ def test_loops_of_tiny_work_are_for_one_worker_unless_more_are_asked_for(monkeyp
     assert is_fine_grained(tiny)
     assert not is_fine_grained(large)
     assert not is_fine_grained(program_of(sums([Shape("f32")], iterations=0, steps_in_loop=False)))
-    assert work_estimate_of(large) > 1000 * LARGE.elements > work_estimate_of(tiny)
+    assert step_estimate(large)[0] > 1000 * LARGE.elements > step_estimate(tiny)[0]
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
     assert _workers(tiny) == 1
     monkeypatch.setenv("NUMBA_NUM_THREADS", "3")

@@ -29,10 +29,7 @@ def overlap_calls(program: Program) -> Program:
         begin = max((other for other in others if other <= at), default=0)
         end = min((other for other in others if other > at), default=len(sets))
         before, beside, after = _parted(sets[begin:at], call, sets[at + 1 : end])
-        if (
-            sum(each.work_estimate.multiply_adds + sum(each.work_estimate.elements.values()) for each in beside)
-            < LEAST_WORK
-        ):
+        if sum(each.work_estimate.total for each in beside) < LEAST_WORK:
             continue
         sets[begin:end] = [*before, call, *(replace(each, claimed=True) for each in beside), *after]
         marks[own] = replace(marks[own], position=end - len(after))
@@ -64,27 +61,24 @@ def _buffers(spans: Iterable[Span]) -> set[Buffer]:
 def _parted(
     earlier: list[ComputeSet], call: ComputeSet, later: list[ComputeSet]
 ) -> tuple[list[ComputeSet], list[ComputeSet], list[ComputeSet]]:
-    """Compute sets that must run before a call, those that may run beside it and those after it, in program order.
+    """Compute sets that must run before a call, those that may run beside it and those after it, in program order."""
+    (before, early), (after, late) = _bound_to(call, earlier[::-1]), _bound_to(call, later)
+    return before[::-1], [*early[::-1], *late], after
+
+
+def _bound_to(call: ComputeSet, others: list[ComputeSet]) -> tuple[list[ComputeSet], list[ComputeSet]]:
+    """Other compute sets that keep their order with a call, the nearest first, and those that may run beside it.
 
     Sets beside the call write only arrays of the step's arena, as the step may yet be left.
     """
-    needed, before, beside = _Uses(call), [], []
-    for each in reversed(earlier):
-        if needed.order(each) or not _writes_arena_alone(each):
-            needed.add(each)
-            before.append(each)
+    bound, kept, beside = _Uses(call), [], []
+    for each in others:
+        if bound.order(each) or not _writes_arena_alone(each):
+            bound.add(each)
+            kept.append(each)
         else:
             beside.append(each)
-    depending, after = _Uses(call), []
-    before.reverse()
-    beside.reverse()
-    for each in later:
-        if depending.order(each) or not _writes_arena_alone(each):
-            depending.add(each)
-            after.append(each)
-        else:
-            beside.append(each)
-    return before, beside, after
+    return kept, beside
 
 
 def _writes_arena_alone(compute_set: ComputeSet) -> bool:

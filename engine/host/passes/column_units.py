@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from engine.machine_code.costs import costs
 from engine.program.program import ComputeSet, Partition, Program
+from engine.program.rewriter import with_each
 from engine.program.work.contraction import Contraction, Grid
 
 PANEL = 64
@@ -25,8 +26,7 @@ LEAST_SHARE = 1 / 2
 
 def cut_columns(program: Program) -> Program:
     """Divides products of few rows by columns where workers then pack less; results are the same."""
-    sets = [_in_columns(each) if _pays(each) else each for each in program.compute_sets]
-    return replace(program, compute_sets=sets) if sets != program.compute_sets else program
+    return with_each(program, lambda each: _in_columns(each) if _pays(each) else each)
 
 
 def _pays(product: ComputeSet) -> bool:

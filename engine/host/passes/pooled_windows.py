@@ -16,7 +16,7 @@ from engine.host.convolutions.winograd_work import Strides
 from engine.ir.attributes import WindowDimension
 from engine.ir.pooling import FEWEST_CHANNELS, MOST_COLUMNS
 from engine.ir.shape import Shape
-from engine.program.program import Address, ComputeSet, Partition, Program, Span
+from engine.program.program import Address, Partition, Program, Span
 from engine.program.regions import innermost_region
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.copy import Copy
@@ -36,15 +36,12 @@ def pool_unpadded(program: Program) -> Program:
     """Replaces loops over windows of two dimensions, and drops the padded copies that nothing reads any more."""
     if program.exceptions is not None:
         return program
-    rewriter = ProgramRewriter(program)
-    changed, copies = False, set[int]()
+    rewriter, copies = ProgramRewriter(program), set[int]()
     for at, each in enumerate(program.compute_sets):
         if isinstance(each.work, WindowLoop) and (spatial := _spatial(each.work)) is not None:
-            unread = _replaced(rewriter, at, each.work, spatial)
-            changed |= unread is not None
-            copies |= unread or set()
+            copies |= _replaced(rewriter, at, each.work, spatial)
     rewriter.remove(at for at in copies if not rewriter.uses.readers(program.compute_sets[at].writes[0].buffer))
-    return rewriter.result() if changed else program
+    return rewriter.result()
 
 
 def _spatial(loop: WindowLoop) -> int | None:
@@ -78,10 +75,9 @@ def _is_dense(loop: WindowLoop, start: int, item: int) -> bool:
     return strides[start] > 0 and all(a == b * n for (a, b), n in outer)
 
 
-def _replaced(rewriter: ProgramRewriter, at: int, loop: WindowLoop, start: int) -> set[int] | None:
-    """Gives compute set `at` other work; returns the number of the copy that it no longer reads, if it read one.
-
-    None where a loop is as fast.
+def _replaced(rewriter: ProgramRewriter, at: int, loop: WindowLoop, start: int) -> set[int]:
+    """Gives compute set `at` other work unless its loop is as fast; returns the number of the copy that it no longer
+    reads, if it read one.
     """
     each, (source, initial) = rewriter.sets[at], loop.operands[:2]
     assert isinstance(source, Strided) and isinstance(initial, Strided)
@@ -100,10 +96,10 @@ def _replaced(rewriter: ProgramRewriter, at: int, loop: WindowLoop, start: int) 
         found = None  # neighbouring windows are computed together: they read the padded copy
     few = wide.stride > 1 and prod(w.size for w in spatial) <= FEW_POSITIONS and found is None
     if few or (wide.stride > 1 and channels < FEWEST_CHANNELS):
-        return None
+        return set()
     address, size, low = source.address, tuple(map(_reach, spatial, windows)), (0, 0)
     if found is not None:
-        each = reading(each, source.address, found.span)
+        each = replace(each, reads=[found.span if s.buffer is source.address.buffer else s for s in each.reads])
         address, size, low, strides = found.address, found.size, found.low, found.strides
     axes = [pool_axis(*axis) for axis in zip(spatial, low, size, windows, strides[1:], strict=True)]
     rows = images * windows[0]
@@ -141,11 +137,6 @@ class Original:
     strides: Strides
     size: tuple[int, int]
     low: tuple[int, int]
-
-
-def reading(compute_set: ComputeSet, padded: Address, original: Span) -> ComputeSet:
-    """Replaces the span of the padded array among a compute set's reads."""
-    return replace(compute_set, reads=[original if s.buffer is padded.buffer else s for s in compute_set.reads])
 
 
 def original(

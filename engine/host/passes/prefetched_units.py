@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.codelets.products.contract_fields import NextUnit
-from engine.host.unit_chain import UnitChain
+from engine.host.unit_chain import UnitChain, with_work
 from engine.machine_code.costs import costs
 from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.rewriter import with_each
 from engine.program.work.base import Work
 from engine.program.work.contraction import Contraction
 from engine.program.work.offsets import rows_together
@@ -25,21 +26,14 @@ LEAST_SIDE = 16
 
 def prefetch_units(program: Program) -> Program:
     """Marks the operands that batched products prefetch for their next unit; results are the same."""
-    sets = [_prefetching(each) for each in program.compute_sets]
-    changed = any(new is not old for new, old in zip(sets, program.compute_sets, strict=True))
-    return replace(program, compute_sets=sets) if changed else program
+    return with_each(program, _prefetching)
 
 
 def _prefetching(each: ComputeSet) -> ComputeSet:
-    work, written = each.work, {span.buffer for span in each.writes}
-    if not isinstance(work, UnitChain):
-        new = _of_product(work, written)
-        return each if new is work else replace(each, work=new)
-    near = written | {buffer for buffer, _ in work.own}
-    links = tuple(replace(link, work=_of_product(link.work, near)) for link in work.links)
-    if all(new.work is old.work for new, old in zip(links, work.links, strict=True)):
-        return each
-    return replace(each, work=replace(work, links=links))
+    near = {span.buffer for span in each.writes}
+    if isinstance(each.work, UnitChain):
+        near |= {buffer for buffer, _ in each.work.own}
+    return with_work(each, lambda work: _of_product(work, near))
 
 
 def _of_product(work: Work, near: set[Buffer]) -> Work:

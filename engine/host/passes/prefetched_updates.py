@@ -11,6 +11,7 @@ from engine.codelets.products.contract_fields import MOST_AHEAD
 from engine.host.unit_chain import UnitChain
 from engine.machine_code.costs import costs
 from engine.program.program import Address, ComputeSet, Partition, Program, Span
+from engine.program.rewriter import with_each
 from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
 
@@ -20,9 +21,7 @@ LEAST_SHARE = 2
 
 def prefetch_updates(program: Program) -> Program:
     """Names the arrays that the products of chains prefetch; results are the same."""
-    sets = [_prefetching(each) for each in program.compute_sets]
-    changed = any(new is not old for new, old in zip(sets, program.compute_sets, strict=True))
-    return replace(program, compute_sets=sets) if changed else program
+    return with_each(program, _prefetching)
 
 
 def _prefetching(chain: ComputeSet) -> ComputeSet:

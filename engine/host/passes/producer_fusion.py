@@ -8,10 +8,8 @@ matrix registers compute faster.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from engine.host.passes.split_products import is_split
-from engine.host.unit_chain import ChainedWork, UnitChain
+from engine.host.unit_chain import chained
 from engine.machine_code.costs import costs
 from engine.program.program import ComputeSet, Program, Span
 from engine.program.rewriter import ProgramRewriter
@@ -35,10 +33,11 @@ def fuse_producers(program: Program) -> Program:
         for span in consumer.reads:
             producer_at = _producer(rewriter, span, at)
             if producer_at is not None:
-                rewriter.replace(at, _fused(rewriter.sets[producer_at], consumer, span))
+                own = {span.buffer: _block_bytes(span)}
+                rewriter.replace(at, chained([rewriter.sets[producer_at], consumer], own))
                 rewriter.remove([producer_at])
                 break
-    return rewriter.result() if rewriter.removed else program
+    return rewriter.result()
 
 
 def _producer(rewriter: ProgramRewriter, span: Span, at: int) -> int | None:
@@ -108,19 +107,3 @@ def _may_wait(program: Program, before: int, at: int) -> bool:
     if any(s.buffer in reads or s.buffer in writes for each in between for s in each.writes):
         return False
     return not any(s.buffer in writes for each in between for s in each.reads)
-
-
-def _fused(producer: ComputeSet, consumer: ComputeSet, span: Span) -> ComputeSet:
-    """Makes one compute set of both."""
-    links = tuple(ChainedWork(each.work, 1, each.units) for each in (producer, consumer))
-    return ComputeSet(
-        f"{producer.name} {consumer.name}",
-        UnitChain(links, ((span.buffer, _block_bytes(span)),)),
-        consumer.units,
-        [*producer.reads, *(s for s in consumer.reads if s.buffer is not span.buffer)],
-        list(consumer.writes),
-        replace(
-            producer.work_estimate, elements={**producer.work_estimate.elements, **consumer.work_estimate.elements}
-        ),
-        producer.op_name,
-    )

@@ -38,7 +38,7 @@ def round_operands(program: Program) -> Program:
             rewriter.replace(reader, _rounding(rewriter.sets[reader], wide, narrow))
         if readers:
             rewriter.remove([at])
-    return rewriter.result() if rewriter.removed else program
+    return rewriter.result()
 
 
 def _narrowed(compute_set: ComputeSet) -> tuple[Buffer, Buffer] | None:

@@ -32,10 +32,11 @@ PANEL = 64
 def share_panels(program: Program) -> Program:
     """Packs the right operands of chained products before the chains."""
     rewriter = ProgramRewriter(program)
-    chains = [(at, product) for at, each in enumerate(program.compute_sets) if (product := _first(each)) is not None]
-    for at, product in chains:
-        pack_before(rewriter, at, product)
-    return rewriter.result() if chains else program
+    for at, each in enumerate(program.compute_sets):
+        product = _first(each)
+        if product is not None:
+            pack_before(rewriter, at, product)
+    return rewriter.result()
 
 
 def pack_before(rewriter: ProgramRewriter, at: int, product: Contraction) -> None:

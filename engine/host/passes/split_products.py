@@ -8,6 +8,7 @@ from engine.codelets.products.pack_bf16x3 import BLOCK, ELEMENTS, K_BLOCK, MOST_
 from engine.machine_code.costs import costs
 from engine.machine_code.processor import may_use_matrix_registers
 from engine.program.program import ComputeSet, Program
+from engine.program.rewriter import with_each
 from engine.program.work.base import Work
 from engine.program.work.contraction import Contraction
 
@@ -21,8 +22,7 @@ WORTH = 0.8
 
 def split_products(program: Program) -> Program:
     """Splits the products for which it is faster into bfloat16 values."""
-    sets = [_split(each) if is_split(program, each.work) else each for each in program.compute_sets]
-    return replace(program, compute_sets=sets) if sets != program.compute_sets else program
+    return with_each(program, lambda each: _split(each) if is_split(program, each.work) else each)
 
 
 def is_split(program: Program | None, work: Work) -> bool:

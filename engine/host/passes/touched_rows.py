@@ -94,7 +94,7 @@ def skip_untouched_rows(program: Program) -> Program:
         work = _skipping(rewriter.sets[at], rewriter.uses)
         if work is not None:
             rewriter.replace(at, _with_flags(rewriter.sets[at], work))
-    return rewriter.result() if found else program
+    return rewriter.result()
 
 
 def _skipping(compute_set: ComputeSet, uses: BufferUses) -> TouchedRowsWork | None:

@@ -8,12 +8,11 @@ are never stored in memory. For the host only: the program that the device model
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from engine.host.passes.split_products import is_split
-from engine.host.unit_chain import ChainedWork, UnitChain
+from engine.host.unit_chain import chained, of_chain
 from engine.machine_code.costs import costs
-from engine.program.program import Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
+from engine.program.program import Buffer, ComputeSet, Partition, Program, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses
 from engine.program.work.contraction import Contraction
@@ -38,7 +37,6 @@ def fuse_units(program: Program) -> Program:
     rewriter = ProgramRewriter(program)
     sets = rewriter.sets
     links = {at for at, each in enumerate(sets) if _is_link(program, each)}
-    outside: _Uses | None = None
     steered = {mark.position for mark in program.marks} | {p for r in program.regions for p in (r.begin, r.end)}
     for at in range(len(sets)):
         if at in rewriter.removed or at not in links:
@@ -48,29 +46,15 @@ def fuse_units(program: Program) -> Program:
             found.pop()
         linked = [sets[each] for each in found]
         if len(linked) > 1 and _gain(linked) >= LEAST_SHARE * costs().cache_bytes:
-            outside = outside or _Uses(program)
-            rewriter.replace(at, _fused(linked, outside.own(found)))
+            rewriter.replace(at, chained(linked, _blocks(linked, _own(rewriter.uses, found, linked))))
             rewriter.remove(found[1:])
-    return rewriter.result() if rewriter.removed else program
+    return rewriter.result()
 
 
-class _Uses:
-    """Users of buffers by spans and by addresses, which differ in programs that `engine.debug` runs."""
-
-    def __init__(self, program: Program) -> None:
-        self.sets, self.uses = program.compute_sets, BufferUses(program)
-        self.addressed: dict[Buffer, set[int]] = {}
-        for at, each in enumerate(self.sets):
-            for address in each.work.addresses:
-                self.addressed.setdefault(address.buffer, set()).add(at)
-
-    def own(self, found: list[int]) -> list[Buffer]:
-        """The arena buffers that only these compute sets use."""
-        touched = dict.fromkeys(s.buffer for at in found for s in _spans(self.sets[at]))
-        return [b for b in touched if b.kind == "arena" and not self.uses.escapes(b) and self._users(b) <= set(found)]
-
-    def _users(self, buffer: Buffer) -> set[int]:
-        return {*self.uses.users(buffer), *self.addressed.get(buffer, ())}
+def _own(uses: BufferUses, found: list[int], links: list[ComputeSet]) -> list[Buffer]:
+    """The arena buffers that only these compute sets use."""
+    touched = dict.fromkeys(s.buffer for each in links for s in _spans(each))
+    return [b for b in touched if b.kind == "arena" and not uses.escapes(b) and set(uses.users(b)) <= set(found)]
 
 
 def _spans(compute_set: ComputeSet) -> list[Span]:
@@ -140,7 +124,7 @@ def _fit(links: list[ComputeSet]) -> bool:
     for each in links:
         spans = _spans(each)
         for span in spans:
-            positions.setdefault(span.buffer, set()).add(_of_chain(span.partition, each.units // units))
+            positions.setdefault(span.buffer, set()).add(of_chain(span.partition, each.units // units))
         touching.update({span.buffer for span in spans})
     for buffer in {span.buffer for each in links for span in each.writes}:
         if touching[buffer] > 1:
@@ -149,11 +133,6 @@ def _fit(links: list[ComputeSet]) -> bool:
                 return False
     touched = sum(_unit_bytes(buffer, found) for buffer, found in positions.items())
     return touched <= MOST_UNIT_SHARE * costs().cache_bytes
-
-
-def _of_chain(partition: Partition | None, ratio: int) -> Partition | None:
-    """The partition by units of the chain, each of which is `ratio` units of a compute set."""
-    return partition if partition is None or ratio == 1 else replace(partition, grain=partition.grain * ratio)
 
 
 def _block(buffer: Buffer, partition: Partition | None) -> object:
@@ -174,29 +153,9 @@ def _gain(links: list[ComputeSet]) -> int:
     return sum(buffer.shape.bytes for buffer, count in touched.items() if count > 1)
 
 
-def _fused(links: list[ComputeSet], own: list[Buffer]) -> ComputeSet:
-    """Makes one compute set of a chain."""
-    units = min(each.units for each in links)
-    blocks = _blocks(links, own, units)
-    chained = (ChainedWork(each.work, each.units // units, each.units) for each in links)
-    elements: Counter[str] = Counter()
-    for each in links:
-        elements.update(each.work_estimate.elements)
-    products = sum(each.work_estimate.multiply_adds for each in links)
-    return ComputeSet(
-        " ".join(each.name for each in links),
-        UnitChain(tuple(chained), tuple(blocks.items())),
-        units,
-        _merged([(s, each) for each in links for s in each.reads], blocks, units),
-        _merged([(s, each) for each in links for s in each.writes], blocks, units),
-        WorkEstimate(dict(elements), products, links[0].work_estimate.element_type),
-        links[0].op_name,
-    )
-
-
-def _blocks(links: list[ComputeSet], own: list[Buffer], units: int) -> dict[Buffer, int]:
+def _blocks(links: list[ComputeSet], own: list[Buffer]) -> dict[Buffer, int]:
     """The buffers of a chain that can be kept in scratch, with the bytes of a unit's slice."""
-    found: dict[Buffer, int] = {}
+    found, units = dict[Buffer, int](), min(each.units for each in links)
     first = {s.buffer: each for each in reversed(links) for s in _spans(each)}
     for buffer in own:
         if any(s.buffer is buffer for s in first[buffer].reads):
@@ -205,18 +164,8 @@ def _blocks(links: list[ComputeSet], own: list[Buffer], units: int) -> dict[Buff
         if any(a.offset or all(s.buffer is not buffer for s in _spans(each)) for a, each in moved):
             continue
         spans = [(s, each) for each in links for s in _spans(each) if s.buffer is buffer]
-        blocks = {_block(buffer, _of_chain(s.partition, each.units // units)) for s, each in spans}
+        blocks = {_block(buffer, of_chain(s.partition, each.units // units)) for s, each in spans}
         (block,) = blocks if len(blocks) == 1 else (None,)
         if isinstance(block, int):
             found[buffer] = block * buffer.shape.dtype.itemsize
     return found
-
-
-def _merged(spans: list[tuple[Span, ComputeSet]], blocks: dict[Buffer, int], units: int) -> list[Span]:
-    """The spans of all links by units of the chain, without buffers kept in scratch."""
-    moved = [
-        Span(span.buffer, _of_chain(span.partition, each.units // units))
-        for span, each in spans
-        if span.buffer not in blocks
-    ]
-    return list(dict.fromkeys(moved))
