@@ -9,7 +9,7 @@ from typing import Any
 from engine.profile.program_estimate import Estimate
 from engine.profile.step_costs import PipelineEstimate
 from engine.report.numbers import count, percent, size
-from engine.report.operations import work_cycles
+from engine.report.operations import sums_by_name, work_cycles
 
 SENTENCES = 3
 WORTH_SAYING = 0.1
@@ -175,13 +175,11 @@ def _stragglers(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
 
 
 def _costliest(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
-    sums: dict[str, tuple[int, int]] = {}
-    for row in filter(_grows, data["operations"]):
-        number, cycles = sums.get(row["name"], (0, 0))
-        sums[row["name"]] = number + 1, cycles + row["cycles"]
+    sums = sums_by_name(filter(_grows, data["operations"]), "cycles")
     if not sums:
         return
-    name, (number, cycles) = min(sums.items(), key=lambda item: (-item[1][1], item[0]))
+    name, found = min(sums.items(), key=lambda item: (-item[1]["cycles"], item[0]))
+    number, cycles = found["rows"], found["cycles"]
     share, times = cycles / work_cycles(data), f", {number} times," if number > 1 else ""
     yield Advice(
         "Begin with the costliest operation",

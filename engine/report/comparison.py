@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from engine.report.operations import sums_by_name
 from engine.report.report import Report
 from engine.report.text import comparison_text
 from engine.shown import Shown
@@ -162,16 +163,12 @@ def _operations(before: Report, now: Report, layers: dict[str, str]) -> tuple[Li
 
     An operation of a renamed layer has the name of now in both reports.
     """
-    earlier, later = _cycles_by_name(before), _cycles_by_name(now)
+    earlier, later = (
+        {name: sums["cycles"] for name, sums in sums_by_name(each.data["operations"], "cycles").items()}
+        for each in (before, now)
+    )
     names = {renamed(name, layers): name for name in later}
     lines = [Line(name, earlier.get(old, 0), later[name]) for old, name in names.items()]
     lines += [Line(name, cycles, 0) for name, cycles in earlier.items() if name not in names]
     changed = [line for line in lines if line.difference]
     return tuple(sorted(changed, key=lambda line: (-abs(line.difference), line.name))[:MOST])
-
-
-def _cycles_by_name(report: Report) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for row in report.data["operations"]:
-        found[row["name"]] = found.get(row["name"], 0) + row["cycles"]
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -38,6 +39,14 @@ def work_cycles(data: dict[str, Any]) -> int:
     """
     whole = data["cycles"]["total"] if data["pipeline"] is None else sum(row["cycles"] for row in data["operations"])
     return max(1, int(whole))
+
+
+def sums_by_name(rows: Iterable[dict[str, Any]], *columns: str) -> dict[str, Counter[str]]:
+    """Sums of columns over the operations of each name, and their number as "rows"."""
+    found: dict[str, Counter[str]] = {}
+    for row in rows:
+        found.setdefault(row["name"], Counter()).update({"rows": 1} | {each: row[each] for each in columns})
+    return found
 
 
 def amp_flops(estimate: Estimate) -> dict[str, int]:

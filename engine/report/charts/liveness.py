@@ -35,7 +35,7 @@ def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
         "encoding": {
             "x": style.quantity("at", title, len(live)),
             "y": style.quantity("bytes", style.bytes_axis("bytes on the chip")),
-            "color": style.coloured("kind", style.LIVE_COLOURS),
+            "color": style.coloured("kind", rows),
             "order": {"field": "order"},
         },
     }
@@ -84,7 +84,7 @@ def live_tensors(data: dict[str, Any]) -> dict[str, Any] | None:
         "y": {"field": "key", "type": "nominal", "axis": axis},
         "x": style.quantity("first", title, max(1, len(data["liveness"]["live_bytes"]))),
         "x2": {"field": "until"},
-        "color": style.coloured("category", style.category_colours({row["category"] for row in rows})),
+        "color": style.coloured("category", rows),
         "tooltip": [
             *({"field": "tensor"}, {"field": "shape"}, style.number("bytes")),
             *(style.number("first", "from compute set"), style.number("until", "until")),

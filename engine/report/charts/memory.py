@@ -36,7 +36,7 @@ def memory_by_tile(data: dict[str, Any]) -> dict[str, Any] | None:
         "encoding": {
             "x": style.quantity("tile", style.whole_axis("tile"), len(peaks)),
             "y": style.quantity("bytes", style.bytes_axis("bytes at each tile's peak"), 1.1 * style.reach(most, limit)),
-            "color": style.coloured("category", style.category_colours(set(present))),
+            "color": style.coloured("category", rows),
             "order": {"field": "order"},
             "tooltip": [{"field": "category"}, style.number("tile", "from tile"), style.number("bytes")],
         },

@@ -11,11 +11,11 @@ from engine.report.charts.style import (
     keyed,
     named,
     number,
-    phase_colours,
     quantity,
     short_axis,
 )
 from engine.report.numbers import cut
+from engine.report.operations import sums_by_name
 
 MOST = 15
 LETTERS = 48
@@ -32,22 +32,16 @@ def exchanges(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _by_name(data: dict[str, Any], phases: tuple[str, ...]) -> dict[str, Any] | None:
-    totals: dict[str, dict[str, int]] = {}
-    numbers: dict[str, int] = {}
-    for row in data["operations"]:
-        sums = totals.setdefault(row["name"], dict.fromkeys(phases, 0))
-        numbers[row["name"]] = numbers.get(row["name"], 0) + 1
-        for phase in phases:
-            sums[phase] += row[phase]
-    ordered = sorted(totals.items(), key=lambda item: (-sum(item[1].values()), item[0]))[:MOST]
-    ordered = [(name, sums) for name, sums in ordered if sum(sums.values())]
-    if not ordered:
+    sums = sums_by_name(data["operations"], *phases)
+    cycles = {name: sum(each[phase] for phase in phases) for name, each in sums.items()}
+    names = [name for name in sorted(cycles, key=lambda name: (-cycles[name], name))[:MOST] if cycles[name]]
+    if not names:
         return None
-    times = [f" ×{numbers[name]}" if numbers[name] > 1 else "" for name, _ in ordered]
-    keys, axis = keyed([cut(name, LETTERS) + each for (name, _), each in zip(ordered, times, strict=True)], 99, 11.5)
+    times = [f" ×{sums[name]['rows']}" if sums[name]["rows"] > 1 else "" for name in names]
+    keys, axis = keyed([cut(name, LETTERS) + each for name, each in zip(names, times, strict=True)], 99, 11.5)
     rows = [
-        {"key": key, "operation": name, "cycles": sums[phase], "phase": phase, "order": order}
-        for key, (name, sums) in zip(keys, ordered, strict=True)
+        {"key": key, "operation": name, "cycles": sums[name][phase], "phase": phase, "order": order}
+        for key, name in zip(keys, names, strict=True)
         for order, phase in enumerate(phases)
     ]
     on = "" if data["pipeline"] is None else f" on IPU {data['ipu']}" if "ipu" in data else " on all IPUs"
@@ -55,12 +49,12 @@ def _by_name(data: dict[str, Any], phases: tuple[str, ...]) -> dict[str, Any] | 
     encoding = {
         "y": {"field": "key", "type": "nominal", "axis": axis},
         "x": quantity("cycles", {**short_axis(title), "grid": True}),
-        "color": coloured("phase", phase_colours(set(phases)), **({"legend": None} if len(phases) == 1 else {})),
+        "color": coloured("phase", rows, **({"legend": None} if len(phases) == 1 else {})),
         "order": {"field": "order"},
         "tooltip": [{"field": "operation"}, {"field": "phase"}, number("cycles")],
     }
     mark = {"type": "bar", "height": {"band": 0.7}}
-    return figure(23 * len(ordered), data={"values": rows}, mark=mark, encoding=encoding)
+    return figure(23 * len(names), data={"values": rows}, mark=mark, encoding=encoding)
 
 
 def host_and_chip(data: dict[str, Any]) -> dict[str, Any] | None:
@@ -73,12 +67,11 @@ def host_and_chip(data: dict[str, Any]) -> dict[str, Any] | None:
         {"lane": "host to chip", "part": "host", "begin": 0, "end": round(into)},
         {"lane": "chip to host", "part": "host", "begin": 0, "end": max(0, host["cycles"] - round(into))},
     ]
-    colours = {"domain": ["compute, exchange, sync", "host"], "range": ["var(--compute)", "var(--host)"]}
     encoding = {
         "y": named("lane", 12),
         "x": quantity("begin", {**short_axis("cycles of a step"), "grid": True}),
         "x2": {"field": "end"},
-        "color": coloured("part", colours, legend=None),
+        "color": coloured("part", rows, legend=None),
         "tooltip": [{"field": "lane"}, number("end", "cycles")],
     }
     return figure(110, data={"values": rows}, mark={"type": "bar", "height": {"band": 0.6}}, encoding=encoding)
@@ -97,7 +90,7 @@ def comparison(data: dict[str, Any]) -> dict[str, Any] | None:
     encoding = {
         "y": named("when", 12),
         "x": quantity("cycles", {**short_axis("cycles of a step"), "grid": True}),
-        "color": coloured("phase", phase_colours({row["phase"] for row in rows})),
+        "color": coloured("phase", rows),
         "order": {"field": "order"},
         "tooltip": [{"field": "phase"}, number("cycles")],
     }

@@ -7,8 +7,6 @@ from typing import Any
 from engine.report.charts import style
 from engine.report.numbers import count
 
-KINDS = ("forward", "recompute", "backward", "update")
-COLOURS = ("var(--forward)", "var(--recompute)", "var(--backward)", "var(--update)")
 MOST, WIDEST = 1500, 8000
 """Most rows that the chart shows, and its most pixels in width."""
 
@@ -29,11 +27,9 @@ def pipeline_gantt(data: dict[str, Any]) -> dict[str, Any] | None:
         }
         for row in pipeline["rows"][:MOST]
     ]
-    present = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
     length = max(pipeline["cycles"], *(row["end"] for row in rows))
     x = style.quantity("begin", style.short_axis("cycles since the beginning of the update"), length)
     y = style.named("ipu", 12)
-    colours = {"domain": present, "range": [COLOURS[KINDS.index(kind)] for kind in present]}
     tip = [
         *({"field": "kind"}, {"field": "stage"}, {"field": "micro-batch"}),
         *(style.number("begin", "from cycle"), style.number("end", "to cycle")),
@@ -50,7 +46,7 @@ def pipeline_gantt(data: dict[str, Any]) -> dict[str, Any] | None:
             "x": x,
             "x2": {"field": "end"},
             "y": y,
-            "color": style.coloured("kind", colours),
+            "color": style.coloured("kind", rows),
             "tooltip": tip,
         },
     }
@@ -84,7 +80,7 @@ def pipeline_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
         "encoding": {
             "x": style.named("ipu", 12, labelAngle=0),
             "y": style.quantity("bytes", style.bytes_axis("bytes on the fullest tile"), 1.1 * style.reach(most, limit)),
-            "color": style.coloured("kind", style.LIVE_COLOURS),
+            "color": style.coloured("kind", rows),
             "order": {"field": "order"},
             "tooltip": [{"field": "ipu"}, {"field": "kind"}, style.number("bytes")],
         },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from engine.report.numbers import cut
@@ -11,12 +12,20 @@ WIDTH = 960
 FONT = "Inter, -apple-system, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif"
 """Fonts of the charts. For system-ui browsers measure text in one font and draw it in another."""
 PHASES = ("compute", "exchange", "sync", "host", "idle")
-PHASE_COLOURS = tuple(f"var(--{phase})" for phase in PHASES)
 CATEGORIES = (
     *("code", "weights", "optimizer state", "activations"),
     *("exchange buffers", "vertex state", "stream buffers", "other"),
 )
-CATEGORY_COLOURS = tuple(f"var(--category-{number})" for number in range(len(CATEGORIES)))
+KINDS = ("forward", "recompute", "backward", "update")
+"""Kinds of a pipeline's stages."""
+LIVE_KINDS = ("always live", "not always live")
+COLOURS = {
+    "compute, exchange, sync": "var(--compute)",
+    **{name: f"var(--{name})" for name in (*PHASES, *KINDS)},
+    **dict(zip(LIVE_KINDS, ("var(--always)", "var(--live)"), strict=True)),
+    **{name: f"var(--category-{number})" for number, name in enumerate(CATEGORIES)},
+}
+"""The colour of each phase, kind of stage or of bytes, and category of memory, the same in all charts."""
 BYTES = "replace(format(datum.value, '.3~s'), regexp('([kMG]?)$'), ' $1B')"
 """Label expression of axes of bytes."""
 SHORT = "replace(format(datum.value, '.3~s'), regexp('([kMG])$'), ' $1')"
@@ -132,34 +141,17 @@ def named(field: str, font_size: float, **axis: Any) -> dict[str, Any]:
     }
 
 
-def coloured(field: str, scale: dict[str, Any], **rest: Any) -> dict[str, Any]:
-    """A channel of colours by name."""
+def coloured(field: str, rows: Iterable[dict[str, Any]], **rest: Any) -> dict[str, Any]:
+    """A channel of colours by the names in a field of the rows, in the order of COLOURS."""
+    present = {row[field] for row in rows}
+    shown = [name for name in COLOURS if name in present]
+    scale = {"domain": shown, "range": [COLOURS[name] for name in shown]}
     return {"field": field, "type": "nominal", "scale": scale, **rest}
 
 
 def number(field: str, title: str = "") -> dict[str, Any]:
     """A whole number in a tooltip, under `title` or else the field's name."""
     return {"field": field, "type": "quantitative", "format": ",d"} | ({"title": title} if title else {})
-
-
-def phase_colours(present: set[str]) -> dict[str, Any]:
-    """The scale of the phases that are present."""
-    return colours(PHASES, PHASE_COLOURS, present)
-
-
-def category_colours(present: set[str]) -> dict[str, Any]:
-    """The scale of the categories of memory that are present."""
-    return colours(CATEGORIES, CATEGORY_COLOURS, present)
-
-
-LIVE_KINDS = ("always live", "not always live")
-LIVE_COLOURS = {"domain": list(LIVE_KINDS), "range": ["var(--always)", "var(--live)"]}
-
-
-def colours(names: tuple[str, ...], values: tuple[str, ...], present: set[str]) -> dict[str, Any]:
-    """A scale of the names that are present. A name has the same colour in all charts."""
-    shown = [(name, value) for name, value in zip(names, values, strict=True) if name in present]
-    return {"domain": [name for name, _ in shown], "range": [value for _, value in shown]}
 
 
 def reach(most: float, limit: float) -> float:

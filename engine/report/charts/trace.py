@@ -105,7 +105,7 @@ def phases_over_time(data: dict[str, Any]) -> dict[str, Any] | None:
     encoding = {
         "x": style.quantity("cycle", style.short_axis("cycles since the beginning of the step"), spans[-1][1]),
         "y": style.quantity("share", axis, stack="zero", scale={"domain": [0, 1]}),
-        "color": style.coloured("phase", style.phase_colours(set(present))),
+        "color": style.coloured("phase", rows),
         "order": {"field": "order"},
         "tooltip": [
             {"field": "phase"},
@@ -148,7 +148,7 @@ def lanes(data: dict[str, Any]) -> dict[str, Any] | None:
         "y": {"field": "lane", "type": "nominal", "axis": {"title": None, "labelFontSize": 12}, "sort": list(courses)},
         "x": style.quantity("begin", style.short_axis(title), spans[-1][1]),
         "x2": {"field": "end"},
-        "color": style.coloured("phase", style.phase_colours({row["phase"] for row in rows})),
+        "color": style.coloured("phase", rows),
         "tooltip": [
             *({"field": "operation"}, {"field": "phase"}),
             *(style.number("begin", "from cycle"), style.number("end", "to cycle")),
