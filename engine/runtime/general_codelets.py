@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
+from engine import codelets
 from engine.codelets.convolutions.cook_toom import WIDE_OUTPUTS
 from engine.codelets.convolutions.overlap_add import overlap_add
 from engine.codelets.convolutions.winograd import kernel_transform, product_of_tiles
@@ -17,52 +19,20 @@ from engine.codelets.language.vector import F16_IN_F32
 from engine.codelets.pooling.overlapping_pool_gradient import overlapping_pool_gradient
 from engine.codelets.pooling.pool_gradient import pool_gradient
 from engine.codelets.pooling.pool_windows import pool_windows
+from engine.codelets.products.contract_bf16x3 import contract_bf16x3
 from engine.codelets.products.contract_half import contract_half
 from engine.codelets.products.contract_plain import contract_for
-from engine.codelets.products.pack_panels import pack_panels
 from engine.machine_code import installed_objects
 from engine.machine_code.processor import may_use_matrix_registers, widens_beside_products
-
-MODULES = (
-    *("engine.runtime.executor", "engine.codelets.products.contract_f32", "engine.codelets.threads.thread_pool"),
-    *("engine.codelets.chain", "engine.codelets.host.rows", "engine.codelets.threads.waiting"),
-    *("engine.codelets.transpose", "engine.codelets.rows.row_sums", "engine.codelets.all_finite"),
-    *(
-        "engine.codelets.rows.gather",
-        "engine.codelets.rows.gather_rows",
-        "engine.codelets.rows.first_of_equal",
-        "engine.codelets.rows.scatter",
-        "engine.codelets.rows.scatter_rows",
-    ),
-    *(
-        "engine.codelets.convolutions.winograd",
-        "engine.codelets.convolutions.winograd_gradient",
-        "engine.codelets.rows.dynamic_slice",
-    ),
-    *(
-        "engine.codelets.random",
-        "engine.codelets.rows.touched_rows",
-        "engine.codelets.rows.reduced_rows",
-        "engine.codelets.per_iteration",
-    ),
-    *(
-        "engine.codelets.value_check",
-        "engine.codelets.host.queues",
-        "engine.codelets.host.host_call",
-        "engine.codelets.language.exceptions",
-    ),
-    *("engine.codelets.sort", "engine.codelets.host.host_table"),
-    "engine.codelets.rows.edge_products",
-)
-"""Modules whose named codelets depend on no model."""
-MATRIX_REGISTERS = "engine.codelets.products.contract_bf16x3"
+from engine.runtime import executor
 
 
 def general_codelets() -> list[Codelet]:
-    """The named codelets of MODULES, those of usual kinds, and those for matrix registers where there are any."""
-    modules = (*MODULES, MATRIX_REGISTERS) if may_use_matrix_registers() else MODULES
-    found = (each for name in modules for each in vars(import_module(name)).values())
-    return list(dict.fromkeys([*(each for each in found if isinstance(each, Codelet)), *usual_codelets()]))
+    """The named codelets of modules, those of usual kinds, and those for matrix registers where there are any."""
+    modules = [import_module(each.name) for each in walk_packages(codelets.__path__, f"{codelets.__name__}.")]
+    found = [each for module in (executor, *modules) for each in vars(module).values() if isinstance(each, Codelet)]
+    without = () if may_use_matrix_registers() else (contract_bf16x3,)
+    return list(dict.fromkeys(each for each in (*found, *usual_codelets()) if each not in without))
 
 
 def usual_codelets() -> list[Codelet]:
@@ -76,7 +46,6 @@ def usual_codelets() -> list[Codelet]:
         product_of_tiles("f32", "f32", WIDE_OUTPUTS),
         gradient_of_tiles("f32", WIDE_OUTPUTS),
         sums_of_taps("f32", WIDE_OUTPUTS),
-        pack_panels,
     ]
     rounding = contract_half("f16", "f16", beside=widens_beside_products(), right=F16_IN_F32)
     products = [contract_for(*types)[0] for types in (("f16",), ("f16", "f32"), ("bf16",))]
