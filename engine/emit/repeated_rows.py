@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.codelets.language.lanes import I1, ITEM_BYTES, Lanes
+from engine.codelets.language.lanes import ITEM_BYTES, Lanes
 from engine.emit.loops import word
 from engine.machine_code.llvm import ir
 from engine.program.nest import Input, Nest
@@ -21,14 +21,17 @@ def repeated_rows(lanes: Lanes, nest: Nest, bases: list[ir.Value], column: int) 
 def _repeated(lanes: Lanes, row: ir.Value, element_type: str, period: int, column: int) -> ir.Value:
     """Loads a vector from a column on of the row at an address, which repeats after `period` elements.
 
-    Each repetition takes one masked load; lanes outside the mask are not read.
+    Nothing outside of the row is read.
     """
     builder, width = lanes.builder, lanes.width
-    vector, lane = lanes.constant(element_type, 0), 0
-    while lane < width:
-        count = min(period - column, width - lane)
-        mask = ir.Constant(lanes.of(I1), [lane <= each < lane + count for each in range(width)])
-        address = builder.add(row, word((column - lane) * ITEM_BYTES[element_type]))
-        vector = builder.select(mask, lanes.load(address, element_type, mask), vector)
-        lane, column = lane + count, 0
-    return vector
+    if period < width:
+        whole = lanes.load(row, element_type, lanes.first(word(period)))
+        return lanes.shuffled(whole, whole, [(column + lane) % period for lane in range(width)])
+    begin = min(column, period - width)
+    end = lanes.load(builder.add(row, word(begin * ITEM_BYTES[element_type])), element_type)
+    if begin == column:
+        return end
+    again = [
+        column - begin + lane if column + lane < period else width + column + lane - period for lane in range(width)
+    ]
+    return lanes.shuffled(end, lanes.load(row, element_type), again)

@@ -161,7 +161,7 @@ class Lanes:
         return self.builder.gep(self.address_of(address, MEMORY_TYPES[element_type]), [index])
 
     def load(self, address: ir.Value, element_type: str, mask: ir.Value | None = None) -> ir.Value:
-        """Loads contiguous elements; lanes outside the mask are zero."""
+        """Loads contiguous elements; lanes outside the mask, which has the first ones, are zero."""
         memory = self.of(MEMORY_TYPES[element_type])
         pointer = self.address_of(address, memory)
         if mask is None or self.width == 1:
