@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.debug.culprits import Trials
+from engine.debug.culprits import find_culprit
 from engine.debug.findings import Findings
 from engine.debug.poison import Poison
 from engine.debug.tile import Tile
@@ -120,7 +120,7 @@ class ComputeSetRun:
             if different.size:
                 cell = int(different[0])
                 run = self._tile, self._uses, number, self._ranges[number], self._words[number]
-                culprit = Trials(*run, foreign, buffer, cell).culprit()
+                culprit = find_culprit(*run, foreign, buffer, cell)
                 raise self._found.dependence(culprit, use, number, cell, one.cells, other.cells)
             written[buffer] = cells
         return written

@@ -21,60 +21,52 @@ class Culprit:
     cell: int | None = None
 
 
-class Trials:
-    """Repeats one tile's units, each time with other poison in a part of its memory; compares one cell of `buffer`."""
+def find_culprit(
+    tile: Tile,
+    uses: dict[Buffer, Use],
+    number: int,
+    units: tuple[int, int],
+    words: Sequence[int],
+    foreign: dict[Buffer, np.ndarray],
+    buffer: Buffer,
+    cell: int,
+) -> Culprit:
+    """The memory on which one cell of `buffer` depends; if none is found, the cell itself, read before it is written.
 
-    def __init__(
-        self,
-        tile: Tile,
-        uses: dict[Buffer, Use],
-        number: int,
-        units: tuple[int, int],
-        words: Sequence[int],
-        foreign: dict[Buffer, np.ndarray],
-        buffer: Buffer,
-        cell: int,
-    ) -> None:
-        self._tile, self._units, self._words = tile, units, words
-        self._buffer, self._cell = buffer, cell
-        self.quiet = {b: use.before(number, Poison.NAN) for b, use in uses.items()}
-        self.loud = {b: use.before(number, Poison.LOUD, foreign.get(b)) for b, use in uses.items()}
-        self._expected = self._run(None, None, Poison.NAN, Poison.NAN)
+    Repeats the units of tile `number`, each time with other poison in a part of its memory.
+    """
+    quiet = {b: use.before(number, Poison.NAN) for b, use in uses.items()}
+    loud = {b: use.before(number, Poison.LOUD, foreign.get(b)) for b, use in uses.items()}
 
-    def _run(self, loud: Buffer | None, cells: np.ndarray | None, guards: Poison, scratch: Poison) -> int:
-        for buffer, block in self._tile.blocks.items():
-            block.cells[:] = self.quiet[buffer]
-            if buffer is loud and cells is not None:
-                block.cells[cells] = self.loud[buffer][cells]
-            block.arm(guards if buffer is loud else Poison.NAN)
-        self._tile.run(*self._units, self._words, scratch)
-        return int(self._tile.blocks[self._buffer].cells[self._cell])
+    def result(
+        changed: Buffer | None = None,
+        cells: np.ndarray | None = None,
+        guards: Poison = Poison.NAN,
+        scratch: Poison = Poison.NAN,
+    ) -> int:
+        for each, block in tile.blocks.items():
+            block.cells[:] = quiet[each]
+            if each is changed and cells is not None:
+                block.cells[cells] = loud[each][cells]
+            block.arm(guards if each is changed else Poison.NAN)
+        tile.run(*units, words, scratch)
+        return int(tile.blocks[buffer].cells[cell])
 
-    def matters(self, buffer: Buffer, cells: np.ndarray) -> bool:
-        """Whether the result changes with these cells."""
-        if buffer is self._buffer and self._cell in cells:
-            cells = cells[cells != self._cell]  # its value before is no result
-        return bool(cells.size) and self._run(buffer, cells, Poison.NAN, Poison.NAN) != self._expected
+    expected = result()
 
-    def culprit(self) -> Culprit:
-        """The memory on which the cell depends; if none is found, the cell itself, read before it is written."""
-        for each in self.quiet:
-            cells = np.flatnonzero(self.quiet[each] != self.loud[each])
-            if self.matters(each, cells):
-                return Culprit(each, self._halved(each, cells))
-        for each in self.quiet:
-            # The guards around a buffer, then the initial contents of scratch.
-            if self._run(each, None, Poison.LOUD, Poison.NAN) != self._expected:
-                return Culprit(each)
-        by_scratch = self._run(None, None, Poison.NAN, Poison.LOUD) != self._expected
-        return Culprit(None) if by_scratch else Culprit(self._buffer, self._cell)
+    def matters(each: Buffer, cells: np.ndarray) -> bool:
+        """Whether the result changes with these cells. Its value before is no result."""
+        others = cells[cells != cell] if each is buffer else cells
+        return bool(others.size) and result(each, others) != expected
 
-    def _halved(self, buffer: Buffer, cells: np.ndarray) -> int:
-        """A cell that matters, or the first of several that only matter together."""
-        while cells.size > 1:
-            halves = cells[: cells.size // 2], cells[cells.size // 2 :]
-            matters = [half for half in halves if self.matters(buffer, half)]
-            if not matters:
-                break
-            cells = matters[0]
-        return int(cells[0])
+    for each in quiet:
+        cells = np.flatnonzero(quiet[each] != loud[each])
+        if matters(each, cells):
+            while halves := [half for half in np.array_split(cells, 2) if cells.size > 1 and matters(each, half)]:
+                cells = halves[0]
+            return Culprit(each, int(cells[0]))  # or the first of several that only matter together
+    for each in quiet:
+        # The guards around a buffer, then the initial contents of scratch.
+        if result(each, guards=Poison.LOUD) != expected:
+            return Culprit(each)
+    return Culprit(None) if result(scratch=Poison.LOUD) != expected else Culprit(buffer, cell)

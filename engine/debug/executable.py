@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from engine.debug.hazards import Hazards, TouchedParts
 from engine.debug.host import HostSide
 from engine.debug.memory import TileHomes
 from engine.debug.record import DebugRecord
-from engine.debug.span_elements import SpanElements, SpanTable
+from engine.debug.span_elements import SpanElements, elements_of
 from engine.debug.tile import Tile, touched
 from engine.debug.uses import Use
 from engine.errors import ConfigurationError, DebugError
@@ -56,7 +56,7 @@ class DebugExecutable(CheckedExecutable):
         super().__init__(program, progress)
         self.tiles, self.record = tiles, DebugRecord(program.name, tiles)
         self._predicates = [mark.predicate for mark in self._running.marks if mark.predicate is not None]
-        self._span_table, self._hazards = SpanTable(), Hazards()
+        self._elements_of, self._hazards = cache(elements_of), Hazards()
         record = program.exceptions
         self._aside = Aside(record, None if record is None else self._constants.get(record.buffer))
         self._sums = [_sum_of_tables(block) for block in self._blocks]
@@ -175,9 +175,9 @@ class DebugExecutable(CheckedExecutable):
         homes = [self._memory[buffer] for buffer in touched(compute_set) if not self._aside.has(buffer)]
         uses = {home.buffer: Use(home, written=home.written()) for home in homes}
         for span in [*compute_set.reads, *(Span(buffer) for buffer in uses if buffer.kind == "constant")]:
-            uses[span.buffer].reads.append(self._span_table.elements_of(span, ranges))
+            uses[span.buffer].reads.append(self._elements_of(span, tuple(ranges)))
         for span in compute_set.writes:
-            uses[span.buffer].writes.append(self._span_table.elements_of(span, ranges))
+            uses[span.buffer].writes.append(self._elements_of(span, tuple(ranges)))
         return uses
 
     def _check_syncs(self, compute_set: ComputeSet, uses: dict[Buffer, Use]) -> None:

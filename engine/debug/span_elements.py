@@ -8,7 +8,6 @@ import numpy as np
 
 from engine.debug.cells import cells_of_element
 from engine.program.program import Span
-from engine.program.touches import Ranges
 
 NO_TILE = -1
 Mask = np.ndarray | bool
@@ -32,24 +31,13 @@ class SpanElements:
         return True if self.tiles is None else self.tiles == tile
 
 
-class SpanTable:
-    """Builds span elements and caches them, as each step needs the same ones."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple, np.ndarray] = {}
-
-    def elements_of(self, span: Span, ranges: Ranges) -> SpanElements:
-        """The elements of `span` when tile t has the units lo <= unit < hi of ranges[t]."""
-        active = tuple(tile for tile, (lo, hi) in enumerate(ranges) if lo < hi)
-        if span.partition is None:
-            return SpanElements(span, active, None)
-        key = (span.buffer.shape, span.partition, tuple(ranges))
-        if key not in self._kept:
-            self._kept[key] = _tiles(span, ranges)
-        return SpanElements(span, active, self._kept[key])
+def elements_of(span: Span, ranges: tuple[tuple[int, int], ...]) -> SpanElements:
+    """The elements of `span` when tile t has the units lo <= unit < hi of ranges[t]."""
+    active = tuple(tile for tile, (lo, hi) in enumerate(ranges) if lo < hi)
+    return SpanElements(span, active, None if span.partition is None else _tiles(span, ranges))
 
 
-def _tiles(span: Span, ranges: Ranges) -> np.ndarray:
+def _tiles(span: Span, ranges: tuple[tuple[int, int], ...]) -> np.ndarray:
     partition, shape = span.partition, span.buffer.shape
     assert partition is not None
     of_unit = np.full(max([hi for _, hi in ranges] + [-(-partition.extent // partition.grain)]), NO_TILE, np.int16)
