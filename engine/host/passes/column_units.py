@@ -37,7 +37,7 @@ def _pays(product: ComputeSet) -> bool:
     batches, rows, columns, k = work.size
     if batches > 1 or work.splits > 1 or rows > MOST_ROWS or work.grid.rows >= rows or work.grid.columns < columns:
         return False
-    dense = product.writes[0].partition == Partition(columns, rows, work.grid.rows)
+    dense = [span.partition for span in product.writes] == [Partition(columns, rows, work.grid.rows)]
     large = columns > rows and 4 * columns * k >= LEAST_SHARE * costs().cache_bytes
     return dense and large and _width(columns) > 0
 

@@ -37,6 +37,7 @@ def fuse_units(program: Program) -> Program:
     rewriter = ProgramRewriter(program)
     sets = rewriter.sets
     links = {at for at, each in enumerate(sets) if _is_link(program, each)}
+    addressed: dict[Buffer, set[int]] = {}
     steered = {mark.position for mark in program.marks} | {p for r in program.regions for p in (r.begin, r.end)}
     for at in range(len(sets)):
         if at in rewriter.removed or at not in links:
@@ -46,15 +47,27 @@ def fuse_units(program: Program) -> Program:
             found.pop()
         linked = [sets[each] for each in found]
         if len(linked) > 1 and _gain(linked) >= LEAST_SHARE * costs().cache_bytes:
-            rewriter.replace(at, chained(linked, _blocks(linked, _own(rewriter.uses, found, linked))))
+            addressed = addressed or _addressed(program)
+            touched = dict.fromkeys(s.buffer for each in linked for s in _spans(each))
+            own = [b for b in touched if _is_own(rewriter.uses, addressed, set(found), b)]
+            rewriter.replace(at, chained(linked, _blocks(linked, own)))
             rewriter.remove(found[1:])
     return rewriter.result()
 
 
-def _own(uses: BufferUses, found: list[int], links: list[ComputeSet]) -> list[Buffer]:
-    """The arena buffers that only these compute sets use."""
-    touched = dict.fromkeys(s.buffer for each in links for s in _spans(each))
-    return [b for b in touched if b.kind == "arena" and not uses.escapes(b) and set(uses.users(b)) <= set(found)]
+def _addressed(program: Program) -> dict[Buffer, set[int]]:
+    """The compute sets with addresses of each buffer: more than by spans in wrong programs, as `engine.debug` runs."""
+    found: dict[Buffer, set[int]] = {}
+    for at, each in enumerate(program.compute_sets):
+        for address in each.work.addresses:
+            found.setdefault(address.buffer, set()).add(at)
+    return found
+
+
+def _is_own(uses: BufferUses, addressed: dict[Buffer, set[int]], found: set[int], buffer: Buffer) -> bool:
+    """Whether a buffer is in the arena and only these compute sets use it."""
+    users = {*uses.users(buffer), *addressed.get(buffer, ())}
+    return buffer.kind == "arena" and not uses.escapes(buffer) and users <= found
 
 
 def _spans(compute_set: ComputeSet) -> list[Span]:
