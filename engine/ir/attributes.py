@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 
 HOLDS_ANYTHING = "holds_anything"
 """The attribute of a loop's initial values that no iteration reads: they need not be written."""
@@ -58,6 +59,25 @@ class DotDimensionNumbers:
     rhs_contracting_dimensions: tuple[int, ...] = ()
     lhs_batch_dimensions: tuple[int, ...] = ()
     rhs_batch_dimensions: tuple[int, ...] = ()
+
+    @property
+    def contracting(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The contracted dimensions of both operands."""
+        return self.lhs_contracting_dimensions, self.rhs_contracting_dimensions
+
+    @property
+    def batch(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The batch's dimensions of both operands."""
+        return self.lhs_batch_dimensions, self.rhs_batch_dimensions
+
+    def renumbered(self, side: int, new: Callable[[int], int]) -> DotDimensionNumbers:
+        """The numbers once the dimensions of operand 0 or 1 have other numbers."""
+        names = [f"{'lr'[side]}hs_{kind}_dimensions" for kind in ("contracting", "batch")]
+        return replace(self, **{name: tuple(new(d) for d in getattr(self, name)) for name in names})
+
+    def free(self, side: int, rank: int) -> list[int]:
+        """The dimensions of operand 0 or 1 that are neither contracted nor of the batch."""
+        return [d for d in range(rank) if d not in self.contracting[side] and d not in self.batch[side]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,15 +38,14 @@ def _emit(context: Context, instruction: Instruction, multiplied: str, result: B
     left, right = (operand_in(context, o, instruction, multiplied) for o in instruction.operands)
     item = shape.dtype.itemsize
     batch = len(numbers.lhs_batch_dimensions)
-    left_free = _free(left, numbers.lhs_contracting_dimensions, numbers.lhs_batch_dimensions)
-    right_free = _free(right, numbers.rhs_contracting_dimensions, numbers.rhs_batch_dimensions)
+    left_free, right_free = numbers.free(0, left.shape.rank), numbers.free(1, right.shape.rank)
     middle = batch + len(left_free)
     rows = _axes(left, left_free, strides[batch:middle])
     columns = _axes(right, right_free, strides[middle:])
-    contracted = list(zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True))
+    contracted = list(zip(*numbers.contracting, strict=True))
     batches = [
         (left.shape.dimensions[a], left.strides[a], right.strides[b], strides[k])
-        for k, (a, b) in enumerate(zip(numbers.lhs_batch_dimensions, numbers.rhs_batch_dimensions, strict=True))
+        for k, (a, b) in enumerate(zip(*numbers.batch, strict=True))
     ]
     if not any(_is_column(axis, item) for axis in columns):
         left, right, rows, columns = right, left, columns, rows
@@ -88,9 +87,7 @@ def _is_slim(context: Context, instruction: Instruction, strides: list[int]) -> 
     """
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     batch, views = len(numbers.lhs_batch_dimensions), [context.view(each) for each in instruction.operands]
-    contracting = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
-    batches = numbers.lhs_batch_dimensions, numbers.rhs_batch_dimensions
-    free = [_free(*each) for each in zip(views, contracting, batches, strict=True)]
+    free, contracting = [numbers.free(side, each.shape.rank) for side, each in enumerate(views)], numbers.contracting
     if not batch or [len(each) for each in (*free, *contracting)] != [1, 1, 1, 1]:
         return False
     slim = 0 if strides[batch] == 4 else 1
@@ -151,10 +148,6 @@ def operand_in(context: Context, operand: Instruction, dot: Instruction, element
     converted = context.new_buffer(f"{operand.name}.converted", shape)
     copy(context, converted.name, view, whole(converted, shape), dot.op_name)
     return whole(converted, shape)
-
-
-def _free(view: View, contracting: tuple[int, ...], batch: tuple[int, ...]) -> list[int]:
-    return [d for d in range(view.shape.rank) if d not in contracting and d not in batch]
 
 
 def _axes(view: View, dimensions: list[int], strides: list[int]) -> list[Axis]:

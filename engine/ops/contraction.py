@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from engine.ir import DotDimensionNumbers, Instruction
@@ -14,23 +16,17 @@ def accumulating(x: np.ndarray, result: np.dtype) -> np.ndarray:
     return x.astype(computing(np.empty(0, result)).dtype)
 
 
-def free_dimensions(rank: int, contracting: tuple[int, ...], batch: tuple[int, ...]) -> list[int]:
-    """The dimensions that are neither contracted nor of the batch."""
-    return [d for d in range(rank) if d not in contracting and d not in batch]
-
-
 @definition("dot")
 def _dot(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """The product, whose dimensions are those of the batch, the left operand's free ones, then the right operand's."""
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     lhs, rhs = (accumulating(x, instruction.array_shape.dtype) for x in operands)
     contracting, batch = list(numbers.lhs_contracting_dimensions), list(numbers.lhs_batch_dimensions)
-    lhs_free = free_dimensions(lhs.ndim, numbers.lhs_contracting_dimensions, numbers.lhs_batch_dimensions)
-    rhs_free = free_dimensions(rhs.ndim, numbers.rhs_contracting_dimensions, numbers.rhs_batch_dimensions)
+    lhs_free, rhs_free = numbers.free(0, lhs.ndim), numbers.free(1, rhs.ndim)
     batch_sizes = [lhs.shape[d] for d in batch]
-    depth = int(np.prod([lhs.shape[d] for d in contracting], dtype=np.int64))
-    rows = int(np.prod([lhs.shape[d] for d in lhs_free], dtype=np.int64))
-    columns = int(np.prod([rhs.shape[d] for d in rhs_free], dtype=np.int64))
+    depth = prod([lhs.shape[d] for d in contracting])
+    rows = prod([lhs.shape[d] for d in lhs_free])
+    columns = prod([rhs.shape[d] for d in rhs_free])
     left = lhs.transpose(batch + lhs_free + contracting).reshape([*batch_sizes, rows, depth])
     rhs_order = [*numbers.rhs_batch_dimensions, *numbers.rhs_contracting_dimensions, *rhs_free]
     right = rhs.transpose(rhs_order).reshape([*batch_sizes, depth, columns])

@@ -7,8 +7,6 @@ directly.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from engine.ir import Computation, DotDimensionNumbers, Instruction
 from engine.ir.affine import row_major_strides
 from engine.passes import construct
@@ -66,15 +64,12 @@ def order_of_batches(product: Instruction, users: list[Instruction]) -> tuple[in
 def _batches_of(dot: Instruction, product: Instruction) -> list[frozenset[int]]:
     """The product's dimensions that are batches of a dot, for each of the dot's operands that is the product."""
     numbers: DotDimensionNumbers = dot["dot_dimension_numbers"]
-    sides = numbers.lhs_batch_dimensions, numbers.rhs_batch_dimensions
-    return [frozenset(batch) for batch, each in zip(sides, dot.operands, strict=True) if each is product]
+    return [frozenset(batch) for batch, each in zip(numbers.batch, dot.operands, strict=True) if each is product]
 
 
 def _reading_transposed(dot: Instruction, index: int, order: tuple[int, ...]) -> Instruction:
     """The dot with an operand transposed to that order; its free dimensions keep theirs."""
     numbers: DotDimensionNumbers = dot["dot_dimension_numbers"]
-    operands, side = list(dot.operands), ("lhs", "rhs")[index]
+    operands = list(dot.operands)
     operands[index] = construct.transpose(operands[index], operands[index], order)
-    names = f"{side}_batch_dimensions", f"{side}_contracting_dimensions"
-    moved = {name: tuple(order.index(d) for d in getattr(numbers, name)) for name in names}
-    return changed(dot, operands=operands, dot_dimension_numbers=replace(numbers, **moved))
+    return changed(dot, operands=operands, dot_dimension_numbers=numbers.renumbered(index, order.index))

@@ -130,24 +130,21 @@ def _value_check(made: Resolver, instruction: Instruction) -> Resolved:
 def _dot(made: Resolver, instruction: Instruction) -> Resolved:
     """Replaces elements beyond the size by zero where they would be summed over."""
     numbers = instruction["dot_dimension_numbers"]
-    sides = (
-        (numbers.lhs_contracting_dimensions, numbers.lhs_batch_dimensions),
-        (numbers.rhs_contracting_dimensions, numbers.rhs_batch_dimensions),
-    )
     contracted: Sizes = {}
-    for operand, (contracting, _) in zip(instruction.operands, sides, strict=True):
+    for operand, contracting in zip(instruction.operands, numbers.contracting, strict=True):
         own = made.sizes_of(operand)
         contracted |= {index: own[d] for index, d in enumerate(contracting) if d in own}
     operands: list[Instruction] = []
     sizes: Sizes = {}
     index = len(numbers.lhs_batch_dimensions)
-    for operand, (contracting, batch) in zip(instruction.operands, sides, strict=True):
+    for side, operand in enumerate(instruction.operands):
+        contracting = numbers.contracting[side]
         own, zero = made.sizes_of(operand), made.number(0, operand.array_shape.element_type)
         operands.append(made.masked(operand, {contracting[p]: size for p, size in contracted.items()}, zero))
-        sizes |= {p: own[d] for p, d in enumerate(batch) if d in own}
-        for d in _without(range(operand.array_shape.rank), (*contracting, *batch)):
-            sizes |= {index: own[d]} if d in own else {}
-            index += 1
+        sizes |= {p: own[d] for p, d in enumerate(numbers.batch[side]) if d in own}
+        free = numbers.free(side, operand.array_shape.rank)
+        sizes |= {index: own[d] for index, d in enumerate(free, index) if d in own}
+        index += len(free)
     return made.with_operands(instruction, operands), sizes
 
 
