@@ -20,6 +20,12 @@ def require(condition: bool, reason: str) -> None:
         raise InternalError(reason)
 
 
+def equal(received: object, expected: object, what: str) -> None:
+    """Raises InternalError, which says `what` was expected, unless both are equal."""
+    if received != expected:
+        raise InternalError(f"Expected {what} {expected}. Received: {received}.")
+
+
 def array_operands(instruction: Instruction, count: int | None = None) -> list[Shape]:
     """The operands' shapes; raises InternalError unless there are `count`, all of them arrays."""
     shapes = [o.shape for o in instruction.operands]
@@ -61,12 +67,8 @@ def integer_scalars(shapes: Sequence[Shape]) -> None:
 
 def require_signature(computation: Computation, arguments: list[AnyShape]) -> None:
     """Raises InternalError unless the computation takes arguments of these shapes."""
-    expected = [p.shape for p in computation.parameters]
-    require(
-        expected == arguments,
-        f"Expected arguments {', '.join(map(str, expected))} of %{computation.name}. "
-        f"Received: {', '.join(map(str, arguments))}.",
-    )
+    expected = TupleShape(tuple(p.shape for p in computation.parameters))
+    equal(TupleShape(tuple(arguments)), expected, f"arguments of %{computation.name}:")
 
 
 def same_as_operand(instruction: Instruction) -> AnyShape:
@@ -74,7 +76,7 @@ def same_as_operand(instruction: Instruction) -> AnyShape:
 
 
 def same_as_any_operand(instruction: Instruction) -> AnyShape:
-    require(len(instruction.operands) == 1, f"Expected 1 operand. Received: {len(instruction.operands)}.")
+    equal(len(instruction.operands), 1, "operands:")
     return instruction.operands[0].shape
 
 
@@ -95,7 +97,7 @@ def reduce_precision(instruction: Instruction) -> AnyShape:
 
 def same_as_both(instruction: Instruction) -> Shape:
     lhs, rhs = array_operands(instruction, 2)
-    require(lhs == rhs, f"Expected operands of one shape. Received: {lhs} and {rhs}.")
+    equal(rhs, lhs, "operands of one shape:")
     return lhs
 
 
@@ -111,12 +113,9 @@ def complex_of_parts(instruction: Instruction) -> AnyShape:
 
 def select(instruction: Instruction) -> AnyShape:
     chosen, on_true, on_false = array_operands(instruction, 3)
-    require(on_true == on_false, f"Expected two values of one shape. Received: {on_true} and {on_false}.")
-    require(chosen.element_type == "pred", f"Expected a pred to select by. Received: {chosen}.")
-    require(
-        chosen.dimensions in ((), on_true.dimensions),
-        f"Expected {on_true.with_type('pred')}. Received: {chosen}.",
-    )
+    equal(on_false, on_true, "two values of one shape:")
+    predicates = (Shape("pred"), on_true.with_type("pred"))
+    require(chosen in predicates, f"Expected {predicates[0]} or {predicates[1]} to select by. Received: {chosen}.")
     return on_true
 
 
@@ -141,7 +140,7 @@ def random_bits(instruction: Instruction) -> AnyShape:
 def stochastic_convert(instruction: Instruction) -> AnyShape:
     x, bits = array_operands(instruction, 2)
     require(x.element_type == "f32", f"Expected f32 to round. Received: {x}.")
-    require(bits == x.with_type("u32"), f"Expected random bits {x.with_type('u32')}. Received: {bits}.")
+    equal(bits, x.with_type("u32"), "random bits")
     return x.with_type("f16")
 
 
@@ -157,16 +156,13 @@ def bitcast_convert(instruction: Instruction) -> AnyShape:
         return result.with_dimensions(x.dimensions)
     if wide > narrow:
         return result.with_dimensions((*x.dimensions, wide // narrow))
-    require(
-        x.dimensions[-1:] == (narrow // wide,),
-        f"Expected a last dimension of {narrow // wide}. Received: {x}.",
-    )
+    equal(x.dimensions[-1:], (narrow // wide,), "a last dimension")
     return result.with_dimensions(x.dimensions[:-1])
 
 
 def reshape(instruction: Instruction) -> AnyShape:
     (x,), result = array_operands(instruction, 1), array_result(instruction)
-    require(x.elements == result.elements, f"Expected {x.elements} elements. Received: {result}.")
+    equal(result.elements, x.elements, "elements:")
     return result.with_type(x.element_type)
 
 
@@ -174,7 +170,7 @@ def broadcast(instruction: Instruction) -> AnyShape:
     (x,), result, dimensions = array_operands(instruction, 1), array_result(instruction), instruction["dimensions"]
     different(dimensions, result.rank, "dimensions")
     sizes = tuple(result.dimensions[d] for d in dimensions)
-    require(sizes == x.dimensions, f"Expected dimensions {dimensions} to be {x.dimensions}. Received: {sizes}.")
+    equal(sizes, x.dimensions, f"sizes of dimensions {dimensions}:")
     return result.with_type(x.element_type)
 
 
@@ -192,19 +188,17 @@ def reverse(instruction: Instruction) -> AnyShape:
 
 def slice_of(instruction: Instruction) -> AnyShape:
     (x,), slices = array_operands(instruction, 1), instruction["slice_dimensions"]
-    require(len(slices) == x.rank, f"Expected {x.rank} slices. Received: {len(slices)}.")
+    equal(len(slices), x.rank, "slices:")
     for size, s in zip(x.dimensions, slices, strict=True):
-        require(
-            0 <= s.start <= s.limit <= size and s.stride > 0,
-            f"Expected a slice within {size}. Received: {s}.",
-        )
+        is_inside = 0 <= s.start <= s.limit <= size and s.stride > 0
+        require(is_inside, f"Expected a slice within {size}. Received: {s}.")
     return x.with_dimensions(tuple(-(-(s.limit - s.start) // s.stride) for s in slices))
 
 
 def pad(instruction: Instruction) -> AnyShape:
     (x, value), config = array_operands(instruction, 2), instruction["padding_config"]
-    require(value == x.with_dimensions(()), f"Expected {x.with_dimensions(())} to pad with. Received: {value}.")
-    require(len(config) == x.rank, f"Expected padding for {x.rank} dimensions. Received: {len(config)}.")
+    equal(value, x.with_dimensions(()), "a value to pad with")
+    equal(len(config), x.rank, "padded dimensions:")
     sizes = [
         (n + max(0, n - 1) * p.interior_padding) + p.edge_padding_low + p.edge_padding_high
         for n, p in zip(x.dimensions, config, strict=True)
@@ -268,23 +262,17 @@ def while_loop(instruction: Instruction) -> AnyShape:
     (state,) = (o.shape for o in instruction.operands)
     require_signature(body, [state])
     require_signature(condition, [state])
-    require(
-        condition.root.shape == Shape("pred"),
-        f"Expected a condition pred[]. Received: {condition.root.shape}.",
-    )
+    equal(condition.root.shape, Shape("pred"), "a condition")
     require(isinstance(state, TupleShape), f"Expected a tuple as state. Received: {state}.")
-    require(body.root.shape == state, f"Expected a body that returns {state}. Received: {body.root.shape}.")
+    equal(body.root.shape, state, "a body that returns")
     return state
 
 
 def conditional(instruction: Instruction) -> AnyShape:
     selector, *arguments = instruction.operands
     branches = instruction.called
-    require(
-        selector.shape in (Shape("pred"), Shape("s32")),
-        f"Expected pred[] or s32[]. Received: {selector.shape}.",
-    )
-    require(len(branches) == len(arguments), f"Expected {len(arguments)} branches. Received: {len(branches)}.")
+    require(selector.shape in (Shape("pred"), Shape("s32")), f"Expected pred[] or s32[]. Received: {selector.shape}.")
+    equal(len(branches), len(arguments), "branches:")
     for branch, argument in zip(branches, arguments, strict=True):
         require_signature(branch, [argument.shape])
     results = {branch.root.shape for branch in branches}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from engine.ir.attributes import (
@@ -10,6 +10,7 @@ from engine.ir.attributes import (
     DotDimensionNumbers,
     GatherDimensionNumbers,
     ScatterDimensionNumbers,
+    Window,
     WindowDimension,
 )
 from engine.ir.module import Computation, Instruction
@@ -20,6 +21,7 @@ from engine.ir.shape_rules import (
     array_operands,
     array_result,
     different,
+    equal,
     integer_scalars,
     require,
     require_signature,
@@ -40,49 +42,43 @@ def window_count(size: int, d: WindowDimension) -> int:
     return 0 if base < reach else (base - reach) // d.stride + 1
 
 
-def _require_scalar_body(body: Computation, types: list[Shape]) -> None:
-    require_signature(body, [s.with_dimensions(()) for s in types])
+def _scalars(shapes: Iterable[Shape]) -> list[Shape]:
+    return [shape.with_dimensions(()) for shape in shapes]
 
 
-def _halves(instruction: Instruction) -> tuple[list[Shape], list[Shape]]:
-    """Arrays of equal dimensions and their scalar initial values; raises InternalError where the body does not fit."""
+def _require_scalar_body(body: Computation, types: Sequence[Shape], result: AnyShape) -> None:
+    """Raises InternalError unless a body takes scalars of these types, and returns `result`."""
+    require_signature(body, [*_scalars(types)])
+    equal(body.root.shape, result, "a body that returns")
+
+
+def _same_dimensions(shapes: Sequence[Shape], what: str) -> None:
+    require(len({s.dimensions for s in shapes}) == 1, f"Expected {what} of the same dimensions.")
+
+
+def _halves(instruction: Instruction) -> list[Shape]:
+    """Arrays of equal dimensions; raises InternalError where their initial values or the body do not fit."""
     shapes = array_operands(instruction)
     half = len(shapes) // 2
     arrays, initial = shapes[:half], shapes[half:]
-    require(len({s.dimensions for s in arrays}) == 1, "Expected arrays of the same dimensions.")
-    require(
-        initial == [s.with_dimensions(()) for s in arrays],
-        f"Expected one scalar initial value for each array. Received: {', '.join(map(str, initial))}.",
-    )
+    _same_dimensions(arrays, "arrays")
+    equal(TupleShape(tuple(initial)), TupleShape(tuple(_scalars(arrays))), "initial values")
     (body,) = instruction.called
-    _require_scalar_body(body, [*arrays, *arrays])
-    require(
-        body.root.shape == tupled([s.with_dimensions(()) for s in arrays]),
-        f"Expected a body that returns its first half of parameters. Received: {body.root.shape}.",
-    )
-    return arrays, initial
+    _require_scalar_body(body, [*arrays, *arrays], tupled(_scalars(arrays)))
+    return arrays
 
 
 def dot(instruction: Instruction) -> AnyShape:
     lhs, rhs = array_operands(instruction, 2)
     n: DotDimensionNumbers = instruction["dot_dimension_numbers"]
-    for mine, theirs in (
-        (n.lhs_contracting_dimensions, n.rhs_contracting_dimensions),
-        (n.lhs_batch_dimensions, n.rhs_batch_dimensions),
-    ):
+    for mine, theirs in (n.contracting, n.batch):
         left, right = [lhs.dimensions[d] for d in mine], [rhs.dimensions[d] for d in theirs]
-        require(
-            left == right,
-            f"Expected equal sizes of dimensions {mine} and {theirs}. Received: {left}, {right}.",
-        )
-    batch = [lhs.dimensions[d] for d in n.lhs_batch_dimensions]
-    taken_left = (*n.lhs_contracting_dimensions, *n.lhs_batch_dimensions)
-    taken_right = (*n.rhs_contracting_dimensions, *n.rhs_batch_dimensions)
-    different(taken_left, lhs.rank, "dimensions of the left side")
-    different(taken_right, rhs.rank, "dimensions of the right side")
-    left = [size for d, size in enumerate(lhs.dimensions) if d not in taken_left]
-    right = [size for d, size in enumerate(rhs.dimensions) if d not in taken_right]
-    return array_result(instruction).with_dimensions((*batch, *left, *right))
+        equal(right, left, f"sizes {mine} of dimensions {theirs}:")
+    sizes = [lhs.dimensions[d] for d in n.lhs_batch_dimensions]
+    for side, operand in enumerate((lhs, rhs)):
+        different((*n.contracting[side], *n.batch[side]), operand.rank, f"dimensions of operand {side}")
+        sizes += [operand.dimensions[d] for d in n.free(side, operand.rank)]
+    return array_result(instruction).with_dimensions(tuple(sizes))
 
 
 def convolution(instruction: Instruction) -> AnyShape:
@@ -107,25 +103,28 @@ def convolution(instruction: Instruction) -> AnyShape:
         min(feature_groups, batch_groups) == 1,
         f"Expected groups of features or of the batch. Received: {feature_groups} and {batch_groups}.",
     )
-    require(
-        inputs * feature_groups == features,
-        f"Expected {features} input features. Received: {feature_groups} groups of {inputs}.",
-    )
+    equal(inputs * feature_groups, features, "input features:")
     require(
         outputs % (feature_groups * batch_groups) == 0 and batch % batch_groups == 0,
         f"Expected whole groups. Received: {outputs} output features and batch {batch} for "
         f"{feature_groups} feature and {batch_groups} batch groups.",
     )
     sizes = tuple(rhs.dimensions[d] for d in n.kernel_spatial_dimensions)
-    require(sizes == tuple(d.size for d in window), f"Expected a window of {sizes}. Received: {window}.")
+    equal(tuple(d.size for d in window), sizes, "a window of")
     sizes_of = {n.output_batch_dimension: batch // batch_groups, n.output_feature_dimension: outputs}
     for source, target, d in zip(n.input_spatial_dimensions, n.output_spatial_dimensions, window, strict=True):
         sizes_of[target] = window_count(lhs.dimensions[source], d)
     return result.with_dimensions(tuple(sizes_of[d] for d in range(lhs.rank)))
 
 
+def _counts(operand: Shape, window: Window) -> tuple[int, ...]:
+    """The numbers of windows along each dimension."""
+    equal(len(window), operand.rank, "dimensions of a window:")
+    return tuple(window_count(n, d) for n, d in zip(operand.dimensions, window, strict=True))
+
+
 def reduce(instruction: Instruction) -> AnyShape:
-    arrays, _ = _halves(instruction)
+    arrays = _halves(instruction)
     dimensions = instruction["dimensions"]
     different(dimensions, arrays[0].rank, "dimensions")
     kept = tuple(size for d, size in enumerate(arrays[0].dimensions) if d not in dimensions)
@@ -133,25 +132,25 @@ def reduce(instruction: Instruction) -> AnyShape:
 
 
 def reduce_window(instruction: Instruction) -> AnyShape:
-    arrays, _ = _halves(instruction)
+    arrays = _halves(instruction)
     window = instruction["window"]
-    require(len(window) == arrays[0].rank, f"Expected a window of rank {arrays[0].rank}. Received: {window}.")
-    counts = tuple(window_count(n, d) for n, d in zip(arrays[0].dimensions, window, strict=True))
+    counts = _counts(arrays[0], window)
     return tupled([s.with_dimensions(counts) for s in arrays])
 
 
 def select_and_scatter(instruction: Instruction) -> AnyShape:
     operand, source, initial = array_operands(instruction, 3)
     window, (select, combine) = instruction["window"], instruction.called
-    require(len(window) == operand.rank, "Expected a window of the operand's rank.")
-    counts = tuple(window_count(n, d) for n, d in zip(operand.dimensions, window, strict=True))
-    require(source == operand.with_dimensions(counts), f"Expected a source of {list(counts)}. Received: {source}.")
-    require(initial == operand.with_dimensions(()), f"Expected a scalar initial value. Received: {initial}.")
-    for body in (select, combine):
-        _require_scalar_body(body, [operand, operand])
-    require(select.root.shape == Shape("pred"), f"Expected a choice pred[]. Received: {select.root.shape}.")
-    require(combine.root.shape == initial, f"Expected a scalar. Received: {combine.root.shape}.")
+    equal(source, operand.with_dimensions(_counts(operand, window)), "a source")
+    equal(initial, operand.with_dimensions(()), "an initial value")
+    _require_scalar_body(select, [operand, operand], Shape("pred"))
+    _require_scalar_body(combine, [operand, operand], initial)
     return operand
+
+
+def _require_within(sizes: Sequence[int], limits: Sequence[int]) -> None:
+    is_within = all(0 <= size <= limit for size, limit in zip(sizes, limits, strict=True))
+    require(is_within, f"Expected sizes within {limits}. Received: {sizes}.")
 
 
 def _ascending(dimensions: Sequence[int], rank: int, name: str) -> None:
@@ -182,14 +181,12 @@ def gather(instruction: Instruction) -> AnyShape:
     operand, indices = array_operands(instruction, 2)
     n: GatherDimensionNumbers = instruction["gather_dimension_numbers"]
     sizes, absent = instruction["gather_slice_sizes"], _require_slices(operand, indices, n)
-    require(
-        len(sizes) == operand.rank and all(0 <= s <= d for s, d in zip(sizes, operand.dimensions, strict=True)),
-        f"Expected slice sizes within {operand}. Received: {sizes}.",
-    )
+    equal(len(sizes), operand.rank, "slice sizes:")
+    _require_within(sizes, operand.dimensions)
     batch = [size for d, size in enumerate(indices.dimensions) if d != n.index_vector_dim]
     require(all(sizes[d] <= 1 for d in absent), f"Expected slice sizes of 1 for {absent}. Received: {sizes}.")
     window = [size for d, size in enumerate(sizes) if d not in absent]
-    require(len(window) == len(n.offset_dims), f"Expected {len(window)} offset dims. Received: {n.offset_dims}.")
+    equal(len(n.offset_dims), len(window), "offset dims:")
     rank = len(batch) + len(window)
     _ascending(n.offset_dims, rank, "offset dims")
     offsets = dict(zip(n.offset_dims, window, strict=True))
@@ -202,8 +199,8 @@ def scatter(instruction: Instruction) -> AnyShape:
     require(len(shapes) % 2 == 1, f"Expected as many updates as inputs. Received: {len(shapes)} operands.")
     count = len(shapes) // 2
     inputs, indices, updates = shapes[:count], shapes[count], shapes[count + 1 :]
-    require(len({s.dimensions for s in inputs}) == 1, "Expected inputs of the same dimensions.")
-    require(len({s.dimensions for s in updates}) == 1, "Expected updates of the same dimensions.")
+    _same_dimensions(inputs, "inputs")
+    _same_dimensions(updates, "updates")
     for pair in zip(inputs, updates, strict=True):
         same_types(pair)
     n: ScatterDimensionNumbers = instruction["scatter_dimension_numbers"]
@@ -215,11 +212,9 @@ def scatter(instruction: Instruction) -> AnyShape:
     require(received == batch, f"Expected the indices' sizes {batch} in the updates. Received: {update}.")
     kept = [size for d, size in enumerate(operand.dimensions) if d not in absent]
     window = [update.dimensions[d] for d in n.update_window_dims]
-    fits = len(kept) == len(window) and all(w <= k for w, k in zip(window, kept, strict=True))
-    require(fits, f"Expected windows within {kept}. Received: {window}.")
-    _require_scalar_body(body, [*inputs, *updates])
-    returned = tupled([s.with_dimensions(()) for s in inputs])
-    require(body.root.shape == returned, f"Expected a body that returns {returned}. Received: {body.root.shape}.")
+    equal(len(window), len(kept), "dimensions of windows:")
+    _require_within(window, kept)
+    _require_scalar_body(body, [*inputs, *updates], tupled(_scalars(inputs)))
     return tupled(inputs)
 
 
@@ -227,14 +222,8 @@ def dynamic_slice(instruction: Instruction) -> AnyShape:
     operand, *starts = array_operands(instruction)
     integer_scalars(starts)
     sizes = instruction["dynamic_slice_sizes"]
-    require(
-        len(starts) == len(sizes) == operand.rank,
-        f"Expected {operand.rank} starts and sizes. Received: {sizes}.",
-    )
-    require(
-        all(0 <= s <= d for s, d in zip(sizes, operand.dimensions, strict=True)),
-        f"Expected sizes within {operand}. Received: {sizes}.",
-    )
+    equal((len(starts), len(sizes)), (operand.rank, operand.rank), "starts and sizes:")
+    _require_within(sizes, operand.dimensions)
     return operand.with_dimensions(tuple(sizes))
 
 
@@ -242,23 +231,16 @@ def dynamic_update_slice(instruction: Instruction) -> AnyShape:
     operand, update, *starts = array_operands(instruction)
     same_types([operand, update])
     integer_scalars(starts)
-    require(
-        update.rank == operand.rank == len(starts)
-        and all(u <= d for u, d in zip(update.dimensions, operand.dimensions, strict=True)),
-        f"Expected an update within {operand} and {operand.rank} starts. Received: {update}.",
-    )
+    equal((len(starts), update.rank), (operand.rank, operand.rank), "starts and dimensions:")
+    _require_within(update.dimensions, operand.dimensions)
     return operand
 
 
 def sort(instruction: Instruction) -> AnyShape:
     shapes = array_operands(instruction)
-    require(len({s.dimensions for s in shapes}) == 1, "Expected operands of the same dimensions.")
+    _same_dimensions(shapes, "operands")
     (comparator,) = instruction.called
-    _require_scalar_body(comparator, [s for s in shapes for _ in range(2)])
-    require(
-        comparator.root.shape == Shape("pred"),
-        f"Expected a comparator to pred[]. Received: {comparator.root}.",
-    )
+    _require_scalar_body(comparator, [s for s in shapes for _ in range(2)], Shape("pred"))
     (dimension,) = instruction["dimensions"]
     different([dimension], shapes[0].rank, "dimensions")
     length = shapes[0].dimensions[dimension]
@@ -271,10 +253,10 @@ def sort(instruction: Instruction) -> AnyShape:
 def map_of(instruction: Instruction) -> AnyShape:
     shapes = array_operands(instruction)
     (body,) = instruction.called
-    require(len({s.dimensions for s in shapes}) == 1, "Expected operands of the same dimensions.")
-    require(not body.root.array_shape.rank, "Expected a body that returns a scalar.")
-    _require_scalar_body(body, shapes)
-    return body.root.array_shape.with_dimensions(shapes[0].dimensions)
+    _same_dimensions(shapes, "operands")
+    result = body.root.array_shape
+    _require_scalar_body(body, shapes, result.with_dimensions(()))
+    return result.with_dimensions(shapes[0].dimensions)
 
 
 def batch_norm(instruction: Instruction) -> AnyShape:

@@ -7,7 +7,7 @@ from engine.ir.module import Computation, Instruction, Module
 from engine.ir.opcodes import CONTRACTIONS, OPCODES
 from engine.ir.printer import print_instruction
 from engine.ir.shape import COMPLEX, Shape
-from engine.ir.shape_rules import require
+from engine.ir.shape_rules import equal, require
 
 
 def verify(module: Module) -> None:
@@ -53,17 +53,12 @@ def _verify_shape(computation: Computation, instruction: Instruction) -> None:
     if row is None or row.shape is None:
         return
     try:
-        expected = row.shape(instruction)
+        equal(instruction.shape, row.shape(instruction), "the shape")
+        _check_element_types(instruction, row.operand_types)
     except InternalError as error:
         _fail(computation, instruction, str(error))
     except (KeyError, IndexError, ValueError) as error:
         _fail(computation, instruction, f"Expected operands and attributes of the op. Received: {error!r}.")
-    if expected != instruction.shape:
-        _fail(computation, instruction, f"Expected the shape {expected}. Received: {instruction.shape}.")
-    try:
-        _check_element_types(instruction, row.operand_types)
-    except InternalError as error:
-        _fail(computation, instruction, str(error))
 
 
 def _check_element_types(instruction: Instruction, legal: frozenset[str] | None) -> None:
