@@ -34,23 +34,21 @@ MOST_APPLIED = 256
 def check_module(module: Module) -> None:
     """Raises InternalError for the first broken rule, ResourceLimit for a large array; callers add the file's name."""
     space = current_limits().most_bytes
-    for computation in module.computations():
-        for instruction in computation.instructions:
-            require(
-                instruction.opcode in IN_FILES,
-                f"Expected operations that the engine has. Received: {instruction.opcode!r:.80}.",
-            )
-            size = sum(shape.bytes for shape in instruction.tuple_shapes)
-            if size > space:
-                raise above("bytes", f"{space} bytes of an instruction's result", f"{str(instruction.shape):.80}")
-            require("literal" not in instruction.attributes or instruction.opcode == "constant", "Expected no literal.")
+    for instruction in module.instructions():
+        require(
+            instruction.opcode in IN_FILES,
+            f"Expected operations that the engine has. Received: {instruction.opcode!r:.80}.",
+        )
+        size = sum(shape.bytes for shape in instruction.tuple_shapes)
+        if size > space:
+            raise above("bytes", f"{space} bytes of an instruction's result", f"{str(instruction.shape):.80}")
+        require("literal" not in instruction.attributes or instruction.opcode == "constant", "Expected no literal.")
     verify(module)
-    for computation in module.computations():
-        for instruction in computation.instructions:
-            if instruction.opcode not in CONTROL_FLOW:
-                _check_applied(instruction)
-            if instruction.opcode == "custom-call":
-                _check_call(instruction)
+    for instruction in module.instructions():
+        if instruction.opcode not in CONTROL_FLOW:
+            _check_applied(instruction)
+        if instruction.opcode == "custom-call":
+            _check_call(instruction)
 
 
 def _check_applied(instruction: Instruction) -> None:

@@ -111,7 +111,7 @@ def is_vertex(instruction: Instruction) -> bool:
 
 def calls_of_host_functions(module: Module) -> Iterator[Instruction]:
     """All calls of functions of the host in a module."""
-    return (i for computation in module.computations() for i in computation.instructions if is_host_function(i))
+    return (i for i in module.instructions() if is_host_function(i))
 
 
 def is_collective(instruction: Instruction) -> bool:
@@ -133,7 +133,7 @@ def queue_signature(instruction: Instruction) -> QueueSignature:
 
 def queue_operations(module: Module) -> Iterator[Instruction]:
     """All infeeds and outfeeds of a module, including those in loops and branches."""
-    return (i for computation in module.computations() for i in computation.instructions if is_queue(i))
+    return (i for i in module.instructions() if is_queue(i))
 
 
 def queue_signatures(module: Module) -> dict[str, QueueSignature]:

@@ -8,9 +8,9 @@ An instruction's attributes carry HLO's names: `parameter_number`, `literal` (a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.ir.shape import AnyShape, Shape, TupleShape
 
@@ -95,6 +95,10 @@ class Module:
 
         yield from walk(self.entry)
 
+    def instructions(self) -> Iterator[Instruction]:
+        """The instructions of every computation, callees before callers."""
+        return (each for computation in self.computations() for each in computation.instructions)
+
     @property
     def results(self) -> tuple[Instruction, ...]:
         """The entry's results: the operands of a root tuple, or the one root."""
@@ -102,27 +106,48 @@ class Module:
         return root.operands if root.opcode == "tuple" else (root,)
 
 
+Node = TypeVar("Node", bound=Hashable)
+
+
+def needs_first(start: Node, needs: Callable[[Node], Sequence[Node]], done: Container[object]) -> Iterator[Node]:
+    """`start` and all that it needs, each after its own needs, of which the last come first (no recursion).
+
+    What is in `done` is left out; the caller adds each to it.
+    """
+    stack = [(start, False)]
+    while stack:
+        each, has_needs = stack.pop()
+        if each in done:
+            continue
+        waiting = [] if has_needs else [(need, False) for need in needs(each) if need not in done]
+        if waiting:
+            stack += [(each, True), *waiting]
+        else:
+            yield each
+
+
+def reached(starts: Iterable[Node], following: Callable[[Node], Iterable[Node]]) -> dict[Node, None]:
+    """The nodes to which steps lead from some: the nodes that are `following` one of them, or one of those."""
+    found = dict.fromkeys(starts)
+    pending = list(found)
+    while pending:
+        fresh = dict.fromkeys(each for each in following(pending.pop()) if each not in found)
+        found |= fresh
+        pending += fresh
+    return found
+
+
 def topological(roots: Iterable[Instruction], enters: Callable[[Instruction], bool] | None = None) -> list[Instruction]:
     """The roots and all they depend on, operands first, in depth-first post-order.
 
     With `enters`, without what only instructions depend on for which it is false.
     """
-    order: list[Instruction] = []
-    seen: set[Instruction] = set()
 
-    def operands_of(instruction: Instruction) -> Iterator[Instruction]:
-        seen.add(instruction)
-        return iter(instruction.operands if enters is None or enters(instruction) else ())
+    def operands_of(instruction: Instruction) -> tuple[Instruction, ...]:
+        return instruction.operands[::-1] if enters is None or enters(instruction) else ()
 
+    order: dict[Instruction, None] = {}
     for start in roots:
-        stack = [] if start in seen else [(start, operands_of(start))]
-        while stack:
-            instruction, operands = stack[-1]
-            for operand in operands:
-                if operand not in seen:
-                    stack.append((operand, operands_of(operand)))
-                    break
-            else:
-                stack.pop()
-                order.append(instruction)
-    return order
+        for each in needs_first(start, operands_of, order):
+            order[each] = None
+    return list(order)

@@ -25,7 +25,7 @@ def outlined_call(instruction: Instruction) -> str | None:
 
 def has_outlined_calls(module: Module) -> bool:
     """Whether a computation of the module calls an outlined function."""
-    return any(outlined_call(i) for computation in module.computations() for i in computation.instructions)
+    return any(outlined_call(i) for i in module.instructions())
 
 
 def is_gradient(instruction: Instruction) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.ir.device_operations import is_host_function, is_queue
-from engine.ir.module import Instruction
-from engine.ir.opcodes import COMMUTATIVE, EFFECTS, ELEMENTWISE, OPCODES
+from engine.ir.module import Computation, Instruction, Module
+from engine.ir.opcodes import COMMUTATIVE, CONTROL_FLOW, EFFECTS, ELEMENTWISE, OPCODES
 from engine.ir.shape import FLOATS
 
 
@@ -56,3 +56,9 @@ def _with_called(instruction: Instruction) -> Iterator[Instruction]:
         current = pending.pop()
         yield current
         pending += [inner for computation in current.called for inner in computation.instructions]
+
+
+def steered_computations(module: Module) -> set[Computation]:
+    """The entry, and the computations that control flow calls: all but those that are applied to elements."""
+    callers = (each for each in module.instructions() if each.opcode in CONTROL_FLOW)
+    return {module.entry, *(called for each in callers for called in each.called)}

@@ -59,6 +59,10 @@ class Shape:
     def bytes(self) -> int:
         return self.elements * self.dtype.itemsize
 
+    @property
+    def leaves(self) -> tuple[Shape, ...]:
+        return (self,)
+
     def with_type(self, element_type: str) -> Shape:
         return Shape(element_type, self.dimensions)
 
@@ -75,6 +79,15 @@ class TupleShape:
 
     elements: tuple[AnyShape, ...] = ()
 
+    @property
+    def leaves(self) -> tuple[Shape, ...]:
+        """The arrays of the tuple and of the tuples in it."""
+        return tuple(leaf for element in self.elements for leaf in element.leaves)
+
+    @property
+    def bytes(self) -> int:
+        return sum(leaf.bytes for leaf in self.leaves)
+
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.elements))})"
 
@@ -85,3 +98,12 @@ AnyShape = Shape | TupleShape
 def shape_of(array: np.ndarray) -> Shape:
     """The shape of a NumPy array; raises KeyError for a dtype that HLO lacks."""
     return Shape(ELEMENT_TYPES[array.dtype], tuple(array.shape))
+
+
+def holds_all_of(wide: str, narrow: str) -> bool:
+    """Whether each value of the real element type `narrow` is a value of `wide` as well."""
+    if wide == narrow or {wide, narrow} & COMPLEX:
+        return wide == narrow
+    # NumPy takes float64 for all integers of 64 bits, too.
+    is_rounded = wide in FLOATS and narrow in ("s64", "u64")
+    return not is_rounded and np.can_cast(NUMPY_TYPES[narrow], NUMPY_TYPES[wide])

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from engine.ir import AnyShape, Instruction, Module, Shape
 from engine.ir.opcodes import AFFINE
+from engine.ir.shape import holds_all_of
 
 Path = tuple[int, ...]
 """Indices into nested tuples, the outermost first."""
@@ -35,11 +34,10 @@ class TripCounts:
         self._counts: dict[Instruction, int | None] = {}
         self._growths: dict[tuple[Instruction, Path], int | None] = {}
         self._callers: dict[Instruction, list[Instruction]] = {}
-        for computation in module.computations():
-            for instruction in computation.instructions:
-                for called in instruction.called:
-                    for parameter in called.parameters:
-                        self._callers.setdefault(parameter, []).append(instruction)
+        for instruction in module.instructions():
+            for called in instruction.called:
+                for parameter in called.parameters:
+                    self._callers.setdefault(parameter, []).append(instruction)
 
     def iterations(self, loop: Instruction) -> int | None:
         """Trip count of a `while`, None if it does not follow from the program."""
@@ -130,7 +128,9 @@ class TripCounts:
             return None
         if opcode == "constant":
             return _Sum(int(instruction["literal"].reshape(-1)[0]))
-        if opcode in AFFINE or (opcode == "convert" and _holds_all(instruction.shape, operands[0].shape)):
+        if opcode == "convert" and not holds_all_of(*(i.array_shape.element_type for i in (instruction, *operands))):
+            return None  # the conversion may wrap
+        if opcode in AFFINE or opcode == "convert":
             return self._sum(operands[0], (), lookup)
         if opcode in ("add", "subtract"):
             left, right = (self._sum(operand, (), lookup) for operand in operands)
@@ -146,11 +146,6 @@ class TripCounts:
             return None
         iterations, start = self.iterations(loop), self._start(loop, path)
         return None if iterations is None or start is None else _Sum(start + growth * iterations)
-
-
-def _holds_all(result: AnyShape, operand: AnyShape) -> bool:
-    """Whether a conversion keeps every value of its operand's type; to a narrower one it would wrap."""
-    return isinstance(result, Shape) and isinstance(operand, Shape) and np.can_cast(operand.dtype, result.dtype)
 
 
 def _is_integer(shape: AnyShape) -> bool:

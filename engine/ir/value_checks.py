@@ -56,7 +56,7 @@ def is_value_check(instruction: Instruction) -> bool:
 
 def value_checks(module: Module) -> Iterator[Instruction]:
     """All checks of a module, including those in loops and branches."""
-    return (i for computation in module.computations() for i in computation.instructions if is_value_check(i))
+    return (i for i in module.instructions() if is_value_check(i))
 
 
 def without_checks(module: Module) -> Module:

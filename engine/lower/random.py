@@ -56,7 +56,7 @@ def lower_rng_get_and_update_state(context: Context, instruction: Instruction) -
 
 
 def _next_state_is_read(context: Context, instruction: Instruction) -> bool:
-    users = [i for c in context.module.computations() for i in c.instructions if instruction in i.operands]
+    users = [i for i in context.module.instructions() if instruction in i.operands]
     roots = [c.root for c in context.module.computations()]
     return instruction in roots or any(u.opcode != "get-tuple-element" or u["tuple_index"] == 0 for u in users)
 

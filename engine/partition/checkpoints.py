@@ -16,11 +16,11 @@ from engine.passes.run_passes import run_passes
 
 def with_checkpoints(module: Module) -> Module:
     """The module without marks, the sources of marked values annotated; the same module if it has no marks."""
-    if not any(_is_mark(i) for c in module.computations() for i in c.instructions):
+    if not any(_is_mark(i) for i in module.instructions()):
         return module
     # A value that is marked inside a function may be computed outside of it.
     module = run_passes(module, (inline_calls,))
-    kept = {_source(i) for c in module.computations() for i in c.instructions if _is_mark(i)}
+    kept = {_source(i) for i in module.instructions() if _is_mark(i)}
 
     def visit(before: Instruction, each: Instruction) -> Instruction | None:
         if _is_mark(each):

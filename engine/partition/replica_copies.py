@@ -14,7 +14,7 @@ from engine.ir.device_operations import ASSUME_EQUAL, COLLECTIVES, INFEED, OUTFE
 from engine.ir.floating_point import REPLICAS, VARYING
 from engine.partition.collectives import stacked, synchronise, unstacked
 from engine.partition.instruction_copies import add_copy
-from engine.partition.uniformity import Differing, LoopKinds, Uniformity, element_range, is_ordered, leaf_shapes
+from engine.partition.uniformity import Differing, LoopKinds, Uniformity, element_range, is_ordered
 from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.rewriting import changed
 
@@ -85,7 +85,7 @@ class ReplicaCopies:
     def _copied(self, instruction: Instruction, operands: Sequence[Value]) -> Value:
         kinds = self.uniformity.after(instruction, [tuple(leaf.kind for leaf in value) for value in operands])
         count = len(self.replicas) if Differing.VARYING in kinds else 1
-        if count > 1 and "f16" in (shape.element_type for shape in leaf_shapes(instruction.shape)):
+        if count > 1 and "f16" in (shape.element_type for shape in instruction.shape.leaves):
             hints = {**instruction.get("frontend_attributes", {}), REPLICAS: VARYING}
             instruction = changed(instruction, frontend_attributes=hints)
         results = [self._leaves(self._copy(instruction, operands, position)) for position in range(count)]

@@ -32,7 +32,7 @@ def without_accumulation_iterations(module: Module) -> Module:
     Raises StepCountError for gradients that are accumulated outside of a loop, or in one whose number of iterations
     is known and not a multiple of the number of batches in an update.
     """
-    found = [i for c in module.computations() for i in c.instructions if _is_mark(i)]
+    found = [i for i in module.instructions() if _is_mark(i)]
     if not found:
         return module
     # TensorFlow's conditions are recognised only once simplified.

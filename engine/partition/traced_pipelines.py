@@ -37,7 +37,7 @@ def with_pipelines(module: Module) -> tuple[Module, list[Pipelined]]:
     Raises ConfigurationError for loops that cannot be cut into their stages, or are inside another pipeline, and the
     errors of `Pipelining.make_schedule`.
     """
-    if not any(_is_iteration(i) for c in module.computations() for i in c.instructions):
+    if not any(_is_iteration(i) for i in module.instructions()):
         return module, []
     module = run_passes(module, (inline_calls,))
     made: list[Pipelined] = []

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleShape
+from engine.ir import AnyShape, Computation, Instruction, Module, TupleShape
 from engine.ir.device_operations import (
     ALL_GATHER,
     ALL_TO_ALL,
@@ -41,18 +41,11 @@ Kinds = tuple[Differing, ...]
 """The kinds of a value's leaves: one for an array, those of all elements for a tuple."""
 
 
-def leaf_shapes(shape: AnyShape) -> list[Shape]:
-    """The arrays in a shape, in order, those of nested tuples included."""
-    if isinstance(shape, Shape):
-        return [shape]
-    return [leaf for element in shape.elements for leaf in leaf_shapes(element)]
-
-
 def element_range(shape: AnyShape, index: int) -> slice:
     """The range of a tuple element's leaves among the leaves of the tuple."""
     assert isinstance(shape, TupleShape)
-    start = sum(len(leaf_shapes(element)) for element in shape.elements[:index])
-    return slice(start, start + len(leaf_shapes(shape.elements[index])))
+    start = sum(len(element.leaves) for element in shape.elements[:index])
+    return slice(start, start + len(shape.elements[index].leaves))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +124,7 @@ class Uniformity:
             case "conditional":
                 return self._conditional(instruction, operands)
         most = max((kind for operand in operands for kind in operand), default=Differing.FIXED)
-        leaves = len(leaf_shapes(instruction.shape))
+        leaves = len(instruction.shape.leaves)
         match instruction.opcode:
             case "rng":
                 return (self.different,) * leaves
@@ -190,7 +183,7 @@ def is_ordered(instruction: Instruction) -> bool:
     """Whether a custom call takes a token, an s32 scalar, as last operand and returns the next one as last result."""
     if instruction.opcode != "custom-call" or not instruction.get("custom_call_has_side_effect", False):
         return False
-    shapes = leaf_shapes(instruction.shape)
+    shapes = instruction.shape.leaves
     return bool(instruction.operands and shapes) and instruction.operands[-1].shape == shapes[-1] == TOKEN
 
 
@@ -200,12 +193,12 @@ def passed_on(body: Computation) -> set[int]:
     for instruction in body.instructions:
         match instruction.opcode:
             case "parameter":
-                origins[instruction] = list(range(len(leaf_shapes(instruction.shape))))
+                origins[instruction] = list(range(len(instruction.shape.leaves)))
             case "tuple":
                 origins[instruction] = [leaf for operand in instruction.operands for leaf in origins[operand]]
             case "get-tuple-element":
                 (operand,) = instruction.operands
                 origins[instruction] = origins[operand][element_range(operand.shape, instruction["tuple_index"])]
             case _:
-                origins[instruction] = [None] * len(leaf_shapes(instruction.shape))
+                origins[instruction] = [None] * len(instruction.shape.leaves)
     return {leaf for leaf, origin in enumerate(origins[body.root]) if origin == leaf}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.ir import Computation, Instruction, Module
+from engine.ir.module import reached
 from engine.ir.properties import has_side_effect
 from engine.passes.rewriting import Callees, with_computations, with_parts
 
@@ -13,7 +14,8 @@ def dead_code(module: Module) -> Module:
 
 
 def _without_dead_code(computation: Computation, new: Callees) -> Computation:
-    alive = _alive(computation)
+    needed = [i for i in computation.instructions if i.opcode == "parameter" or has_side_effect(i)]
+    alive = reached([*needed, computation.root], lambda i: i.operands)
     renewed: dict[Instruction, Instruction] = {}
     for instruction in computation.instructions:
         if instruction in alive:
@@ -23,15 +25,3 @@ def _without_dead_code(computation: Computation, new: Callees) -> Computation:
     if instructions == computation.instructions:
         return computation
     return Computation(computation.name, instructions, renewed[computation.root])
-
-
-def _alive(computation: Computation) -> set[Instruction]:
-    pending = [i for i in computation.instructions if i.opcode == "parameter" or has_side_effect(i)]
-    pending.append(computation.root)
-    alive: set[Instruction] = set()
-    while pending:
-        instruction = pending.pop()
-        if instruction not in alive:
-            alive.add(instruction)
-            pending += instruction.operands
-    return alive

@@ -9,8 +9,11 @@ Builds `fusion` instructions from groups: a computation for the members, paramet
 
 from __future__ import annotations
 
-from engine.ir import Computation, Instruction, Module, Shape, TupleShape
-from engine.ir.opcodes import CONTROL_FLOW
+from collections.abc import Sequence
+
+from engine.ir import Computation, Instruction, Module, Shape
+from engine.ir.module import needs_first
+from engine.ir.properties import steered_computations
 from engine.passes.activation_derivatives import ActivationDerivatives
 from engine.passes.fusible import (
     is_elementwise,
@@ -23,7 +26,7 @@ from engine.passes.fusible import (
     reduced_loops,
 )
 from engine.passes.groups import Group, Groups
-from engine.passes.loops.rebuilding import element_of
+from engine.passes.loops.rebuilding import element_of, tuple_of
 from engine.passes.recomputed import Recomputed
 from engine.passes.rewriting import Callees, changed, with_computations, with_parts
 from engine.passes.transposed_products import is_made_transposed, moves_lanes
@@ -51,27 +54,23 @@ class _Builder:
         self.recomputed = Recomputed(groups, self.users, self._is_free)
 
     def need(self, instruction: Instruction) -> None:
-        """Adds the instruction to the new computation, after all that it depends on (no recursion)."""
-        stack = [instruction]
-        while stack:
-            current = stack[-1]
-            if current in self.new:
-                stack.pop()
+        """Adds the instruction to the new computation, after all that it depends on."""
+        for each in needs_first(instruction, self._needs, self.new):
+            group = self._group(each)
+            if group is None:
+                self.new[each] = self._copy(each)
                 continue
-            group = self._group(current)
-            sources = self._sources(group) if group else list(current.operands)
-            waiting = [s for s in sources if s not in self.new]
-            if waiting:
-                stack.extend(waiting)
-            elif group:
-                if group not in self.made:
-                    self._make_fusion(group)
-                if current not in self.new and self._base(current) not in self.new:
-                    stack.append(self._base(current))
-                elif current not in self.new:
-                    self.new[current] = self._stand_in(current)
-            else:
-                self.new[current] = self._copy(current)
+            if group not in self.made:
+                self._make_fusion(group)
+            if each not in self.new:
+                self.new[each] = self._stand_in(each)
+
+    def _needs(self, instruction: Instruction) -> Sequence[Instruction]:
+        group = self._group(instruction)
+        if group is None:
+            return instruction.operands
+        base = self._base(instruction)
+        return self._sources(group) if self._inside(base, group) else [*self._sources(group), base]
 
     def _group(self, instruction: Instruction) -> Group | None:
         """The group to build for an instruction; None for a lone reshape, which costs nothing."""
@@ -163,17 +162,16 @@ class _Builder:
         results = self._results(group)
         body = _FusionBody(self, group)
         inside = [body.value(r) for r in results]
-        shapes = tuple(r.shape for r in results)
-        flat = tuple(s for r in results for s in r.tuple_shapes)
         root = inside[0]
         if len(results) > 1:
-            root = Instruction("results", "tuple", TupleShape(shapes), tuple(inside))
+            root = tuple_of("results", inside)
             body.instructions.append(root)
         self.made.add(group)
         name = f"fusion.{len(self.made)}"
         computation = Computation(f"fused.{len(self.made)}", body.instructions, root)
         weightiest = max(results, key=lambda r: r.tuple_shapes[0].elements)
-        operands, attributes = tuple(self.new[s] for s in body.sources), {"loops": group.loops, "results": len(flat)}
+        count = sum(len(r.tuple_shapes) for r in results)
+        operands, attributes = tuple(self.new[s] for s in body.sources), {"loops": group.loops, "results": count}
         fusion = Instruction(name, "fusion", root.shape, operands, attributes, (computation,), weightiest.op_name)
         self._added(fusion)
         for number, result in enumerate(results):
@@ -196,25 +194,17 @@ class _FusionBody:
         self.values: dict[Instruction, Instruction] = {}
 
     def value(self, instruction: Instruction) -> Instruction:
-        """The instruction inside the fusion that corresponds to one outside (no recursion)."""
-        stack = [instruction]
-        while stack:
-            current = stack[-1]
-            if current in self.values:
-                stack.pop()
-                continue
-            inside = self.builder._inside(current, self.group)
-            if not inside and not self.builder._sees_through(current):
-                self.values[current] = self._parameter(current)
-                continue
-            waiting = [o for o in current.operands if o not in self.values]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            copied = changed(current, operands=[self.values[o] for o in current.operands])
-            self.values[current] = copied
-            self.instructions.append(copied)
+        """The instruction inside the fusion that corresponds to one outside."""
+        for each in needs_first(instruction, lambda i: i.operands if self._is_inside(i) else (), self.values):
+            if self._is_inside(each):
+                self.values[each] = changed(each, operands=[self.values[o] for o in each.operands])
+                self.instructions.append(self.values[each])
+            else:
+                self.values[each] = self._parameter(each)
         return self.values[instruction]
+
+    def _is_inside(self, instruction: Instruction) -> bool:
+        return self.builder._inside(instruction, self.group) or self.builder._sees_through(instruction)
 
     def _parameter(self, source: Instruction) -> Instruction:
         number = len(self.sources)
@@ -228,9 +218,8 @@ class _FusionBody:
 
 def fuse(module: Module) -> Module:
     """Groups elementwise instructions and reduces into `fusion` instructions: in the entry, in loops and branches."""
-    callers = [i for each in module.computations() for i in each.instructions if i.opcode in CONTROL_FLOW]
-    run = {module.entry, *(called for instruction in callers for called in instruction.called)}
-    return with_computations(module, lambda each, new: fuse_computation(each, new) if each in run else each)
+    steered = steered_computations(module)
+    return with_computations(module, lambda each, new: fuse_computation(each, new) if each in steered else each)
 
 
 def fuse_computation(computation: Computation, callees: Callees) -> Computation:

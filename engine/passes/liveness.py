@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from engine.ir import AnyShape, Computation, Instruction, Shape
+from engine.ir import Computation, Instruction
 from engine.ir.opcodes import NOT_STORED
 
 
@@ -33,7 +33,7 @@ def storage_of(computation: Computation, in_place: Iterable[Instruction] = ()) -
         storage.sources[instruction] = (instruction,)
         storage.reads[instruction] = found
         storage.readers[instruction] = []
-        storage.bytes[instruction] = bytes_of(instruction.shape) - overwriting.get(instruction, 0)
+        storage.bytes[instruction] = instruction.shape.bytes - overwriting.get(instruction, 0)
         for source in found:
             storage.readers[source].append(instruction)
     storage.kept = frozenset(storage.sources[computation.root])
@@ -44,7 +44,7 @@ def _bytes_overwritten(in_place: Iterable[Instruction]) -> dict[Instruction, int
     """Bytes of each instruction's output that are results written in place."""
     made: dict[tuple[Instruction, int | None], int] = {}
     for result in in_place:
-        maker, element, size = result, None, bytes_of(result.shape)
+        maker, element, size = result, None, result.shape.bytes
         while maker.opcode in ("reshape", "get-tuple-element"):
             element = maker.get("tuple_index", element)
             maker = maker.operands[0]
@@ -59,18 +59,6 @@ def _sources_of_operands(instruction: Instruction, storage: LiveStorage) -> tupl
     if len(instruction.operands) == 1:
         return storage.sources[instruction.operands[0]]
     return tuple(dict.fromkeys(s for operand in instruction.operands for s in storage.sources[operand]))
-
-
-def bytes_of(shape: AnyShape) -> int:
-    """The bytes of an array, or of all arrays of a tuple."""
-    pending, total = [shape], 0
-    while pending:
-        each = pending.pop()
-        if isinstance(each, Shape):
-            total += each.bytes
-        else:
-            pending += each.elements
-    return total
 
 
 def peak_of(order: Iterable[Instruction], storage: LiveStorage) -> int:

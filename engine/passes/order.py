@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from engine.compiler_options import DEFAULT_OPTIONS, CompilerOptions
 from engine.errors import InternalError
 from engine.ir import Computation, Instruction, Module
+from engine.ir.module import needs_first
 from engine.ir.properties import is_repeatable
 from engine.passes.liveness import LiveStorage, peak_liveness, peak_of, storage_of
 from engine.passes.rewriting import Callees, with_callees, with_computations
-from engine.passes.scheduling import clustering, followers_of, look_ahead, post_order, shortest_path
+from engine.passes.scheduling import by_priority, clustering, look_ahead, post_order, shortest_path
 from engine.passes.update_order import readers_before_updates
 
 Before = Mapping[Instruction, Sequence[Instruction]]
@@ -23,22 +23,11 @@ WORTH = 0.1
 """Share of an iteration's most live bytes that another order of a loop's body must save."""
 
 
-def most_bytes_first(bytes_freed: int) -> int:
-    """Prefers the instruction that frees most bytes, or takes fewest."""
-    return -bytes_freed
-
-
-def freeing_first(bytes_freed: int) -> int:
-    """Prefers instructions that free memory; others keep the given order."""
-    return -max(0, bytes_freed)
-
-
-def as_given(_: int) -> int:
-    """Keeps the given order as far as possible."""
-    return 0
-
-
-PREFERENCES: tuple[Preference, ...] = (most_bytes_first, freeing_first, as_given)
+PREFERENCES: tuple[Preference, ...] = (
+    lambda bytes_freed: -bytes_freed,  # the instruction that frees most bytes, or takes fewest
+    lambda bytes_freed: -max(0, bytes_freed),  # instructions that free memory; others keep the given order
+    lambda bytes_freed: 0,  # the given order, as far as possible
+)
 
 
 def schedule(module: Module, before: Before | None = None, options: CompilerOptions = DEFAULT_OPTIONS) -> Module:
@@ -62,7 +51,7 @@ def schedule_updates_last(module: Module, options: CompilerOptions = DEFAULT_OPT
 
 def order_loops(module: Module) -> Module:
     """The module with the bodies of loops reordered where that lowers the most live bytes of an iteration by WORTH."""
-    bodies = {i.called[0] for each in module.computations() for i in each.instructions if i.opcode == "while"}
+    bodies = {i.called[0] for i in module.instructions() if i.opcode == "while"}
 
     def change(computation: Computation, callees: Callees) -> Computation:
         made = with_callees(computation, callees)
@@ -135,39 +124,23 @@ def _needs(computation: Computation, storage: LiveStorage, before: Before) -> Ne
 
 def _list_schedule(storage: LiveStorage, needs: Needs, preference: Preference) -> list[Instruction]:
     """Always runs the most preferred ready instruction; among equals, the first in the given order."""
-    number = {instruction: n for n, instruction in enumerate(needs)}
-    by_number = list(needs)
-    missing = {instruction: len(needed) for instruction, needed in needs.items()}
-    followers = followers_of(needs)
-    unread = {instruction: len(readers) for instruction, readers in storage.readers.items()}
-    order: list[Instruction] = []
-    done: set[Instruction] = set()
+    unread = {instruction: set(readers) for instruction, readers in storage.readers.items()}
 
-    def entry(instruction: Instruction) -> tuple[int, int]:
-        freed = sum(storage.bytes[s] for s in storage.reads[instruction] if unread[s] == 1 and s not in storage.kept)
-        return preference(freed - storage.bytes[instruction]), number[instruction]
+    def priority(instruction: Instruction) -> int:
+        last = [each for each in storage.reads[instruction] if len(unread[each]) == 1 and each not in storage.kept]
+        freed = sum(storage.bytes[each] for each in last)
+        return preference(freed - storage.bytes[instruction])
 
-    ready = [entry(instruction) for instruction in needs if not missing[instruction]]
-    heapq.heapify(ready)
-    while ready:
-        instruction = by_number[heapq.heappop(ready)[1]]
-        if instruction in done:
-            continue
-        done.add(instruction)
-        order.append(instruction)
-        for follower in followers[instruction]:
-            missing[follower] -= 1
-            if not missing[follower]:
-                heapq.heappush(ready, entry(follower))
+    def last_readers(instruction: Instruction) -> Iterator[Instruction]:
+        """The last readers of what an instruction has read: they free it now."""
         for source in storage.reads[instruction]:
-            unread[source] -= 1
-            if unread[source] == 1:
-                # The last reader now frees the source: push it again, with a better preference.
-                last = next(reader for reader in storage.readers[source] if reader not in done)
-                if not missing[last]:
-                    heapq.heappush(ready, entry(last))
+            unread[source].remove(instruction)
+            if len(unread[source]) == 1:
+                yield from unread[source]
+
+    order = by_priority(needs, priority, last_readers)
     if len(order) < len(needs):
-        stuck = next(instruction for instruction in needs if instruction not in done)
+        stuck = next(instruction for instruction in needs if instruction not in order)
         raise InternalError(f"Expected an order without a cycle. Received: {stuck!r}, which waits for itself.")
     return order
 
@@ -177,11 +150,6 @@ def _with_the_rest(computation: Computation, order: list[Instruction]) -> list[I
     parameters = [i for i in computation.instructions if i.opcode == "parameter"]
     placed: dict[Instruction, None] = dict.fromkeys(parameters)
     for instruction in (*order, *computation.instructions):
-        stack = [instruction]
-        while stack:
-            waiting = [operand for operand in stack[-1].operands if operand not in placed]
-            if waiting:
-                stack += waiting
-            else:
-                placed.setdefault(stack.pop())
+        for each in needs_first(instruction, lambda i: i.operands, placed):
+            placed[each] = None
     return list(placed)

@@ -18,10 +18,10 @@ from math import isqrt
 
 from engine.ir import Computation, Instruction, Module, Shape
 from engine.ir.device_operations import is_checkpoint
+from engine.ir.module import needs_first
 from engine.ir.op_names import RECOMPUTED, in_gradient_scope, stage_in
 from engine.ir.opcodes import AFFINE, NOT_STORED, SOURCES, TUPLES
 from engine.ir.properties import is_repeatable
-from engine.passes.liveness import bytes_of
 from engine.passes.loops.rebuilding import element_of, tuple_of
 from engine.passes.order import live_peak, ordered, schedule_updates_last
 from engine.passes.rewriting import Callees, Names, changed, with_computations, with_parts
@@ -138,7 +138,7 @@ class _Forward:
             self.sources[i] = (i,) if is_value else read
             if is_value and i not in self.backward:
                 self.values[i] = i.operands[0] if of_result else i
-        self.bytes = {value: bytes_of(value.shape) for value in self.values}
+        self.bytes = {value: value.shape.bytes for value in self.values}
         self.readers: dict[Instruction, list[Instruction]] = {value: [] for value in self.values}
         for i, read in self.reads.items():
             for value in read:
@@ -240,7 +240,7 @@ def recompute_activations(module: Module) -> Module:
 
     Parts of pipelines are left alone: `engine/partition` recomputes by stages.
     """
-    called = [c for each in module.computations() for i in each.instructions if i.opcode == "while" for c in i.called]
+    called = [c for i in module.instructions() if i.opcode == "while" for c in i.called]
     steps = {module.entry, *called}
     updated = {each for each in module.entry.parameters if each["parameter_number"] in module.aliases}
 
@@ -282,29 +282,22 @@ class _Recomputation:
     def run(self) -> Computation:
         """The computation; itself if nothing is recomputed and no callee has changed."""
         for instruction in self.computation.instructions:
-            self._need((instruction, False))
+            for node in needs_first((instruction, False), self._needs, self.made):
+                self.made[node] = self._built(*node)
         if self.instructions == self.computation.instructions:
             return self.computation
         return Computation(self.computation.name, self.instructions, self.made[self.computation.root, False])
 
-    def _need(self, node: Node) -> None:
-        """Adds a node after all that it reads and, for a copy, the gradient it waits for (no recursion)."""
-        stack = [node]
-        while stack:
-            instruction, copied = stack[-1]
-            reads = [(o, self.segments.reads_copy(instruction, o, copied)) for o in instruction.operands]
-            gate = self.segments.gate_of(instruction) if copied else None
-            needs = reads if gate is None else [*reads, (gate, False)]
-            waiting = [each for each in needs if each not in self.made]
-            if (instruction, copied) in self.made or not waiting:
-                made = stack.pop()
-                if made not in self.made:
-                    self.made[made] = self._built(made, reads, gate)
-            else:
-                stack += waiting
-
-    def _built(self, node: Node, reads: list[Node], gate: Instruction | None) -> Instruction:
+    def _needs(self, node: Node) -> list[Node]:
+        """The nodes that a node reads, then, for a copy, the gradient it waits for."""
         instruction, copied = node
+        reads = [(o, self.segments.reads_copy(instruction, o, copied)) for o in instruction.operands]
+        gate = self.segments.gate_of(instruction) if copied else None
+        return reads if gate is None else [*reads, (gate, False)]
+
+    def _built(self, instruction: Instruction, copied: bool) -> Instruction:
+        gate = self.segments.gate_of(instruction) if copied else None
+        reads = self._needs((instruction, copied))[: len(instruction.operands)]
         operands = [self._value(each, gate) for each in reads]
         called = [self.callees.get(c, c) for c in instruction.called]
         if not copied:

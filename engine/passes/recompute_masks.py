@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.ir import Computation, Instruction
+from engine.ir.module import reached
 from engine.passes.recomputed import LEAST_ELEMENTS, SMALL
 from engine.passes.rewriting import Visit, changed, for_each
 from engine.passes.splats import splat_value
@@ -101,12 +102,5 @@ def _is_broadcast(value: Instruction) -> bool:
 
 def _is_read_beside(x: Instruction, mask: Instruction, users: dict[Instruction, list[Instruction]]) -> bool:
     """Whether the loop of the mask reads x in any case."""
-    stack, seen = [mask], {mask}
-    while stack:
-        for user in users[stack.pop()]:
-            if x in user.operands:
-                return True
-            if user.opcode in READERS and user not in seen:
-                seen.add(user)
-                stack.append(user)
-    return False
+    beside = reached([mask], lambda each: (user for user in users[each] if user.opcode in READERS))
+    return any(x in user.operands for each in beside for user in users[each])

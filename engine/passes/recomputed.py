@@ -6,8 +6,10 @@ The backward pass needs many values of the forward pass: an activation's input, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from engine.ir import Instruction, Shape
+from engine.ir.module import reached
 from engine.ir.opcodes import CONTRACTIONS, OPCODES
 from engine.passes.fusible import is_elementwise, is_scalar_constant, is_unit_reshape, reads_pointwise
 from engine.passes.groups import Group, Groups
@@ -37,7 +39,7 @@ class Recomputed:
     ) -> None:
         """`is_free` tests whether a codelet looks through an instruction in no group."""
         self.groups, self.users, self.is_free = groups, users, is_free
-        self._chosen: dict[Group, tuple[set[Instruction], set[Instruction]]] = {}
+        self._chosen = cache(self._choose)
 
     def __contains__(self, instruction: Instruction) -> bool:
         return instruction in self._of(instruction)[0]
@@ -48,11 +50,7 @@ class Recomputed:
 
     def _of(self, instruction: Instruction) -> tuple[set[Instruction], set[Instruction]]:
         group = self.groups.of.get(instruction)
-        if group is None:
-            return set(), set()
-        if group not in self._chosen:
-            self._chosen[group] = self._choose(group)
-        return self._chosen[group]
+        return (set(), set()) if group is None else self._chosen(group)
 
     def _choose(self, group: Group) -> tuple[set[Instruction], set[Instruction]]:
         """The recomputed members, never all results of a group, and the members that recomputing them takes."""
@@ -93,17 +91,9 @@ class Recomputed:
 
     def _read_by(self, group: Group) -> set[Instruction]:
         """The arrays a group reads, through data movement."""
-        found: set[Instruction] = set()
-        stack = [o for member in self.groups.members(group) for o in member.operands]
-        while stack:
-            current = stack.pop()
-            if current in found or self.groups.of.get(current) is group:
-                continue
-            if self.is_free(current):
-                stack += current.operands
-            else:
-                found.add(current)
-        return found
+        read = [o for member in self.groups.members(group) for o in member.operands]
+        found = reached(read, lambda each: each.operands if self.is_free(each) else ())
+        return {each for each in found if self.groups.of.get(each) is not group and not self.is_free(each)}
 
     def _are_products_between(self, group: Group, reader: Group) -> bool:
         return any(each.opcode in CONTRACTIONS for each in self.groups.between(group, reader))

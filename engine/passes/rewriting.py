@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.errors import InternalError
 from engine.ir import AnyShape, Computation, Instruction, Module
 
 Rule = Callable[[Instruction], Instruction | None]
+AnyRule = TypeVar("AnyRule", bound=Rule)
 Callees = dict[Computation, Computation]
 """The new computation in place of each old one."""
 Visit = Callable[[Instruction, Instruction], Instruction | None]
@@ -25,25 +26,25 @@ class RuleSet:
     """Rules by the opcode they apply to; calling it tries them in the order of their definition."""
 
     def __init__(self, *others: RuleSet) -> None:
-        self._rules: dict[str, list[Rule]] = {}
+        self._rules: dict[str, list[tuple[str, Rule]]] = {}
         for other in others:
             for opcode, rules in other._rules.items():
                 self._rules.setdefault(opcode, []).extend(rules)
 
-    def on(self, *opcodes: str) -> Callable[[Rule], Rule]:
-        """A decorator that adds a rule for some opcodes."""
+    def on(self, *opcodes: str, of: str = "") -> Callable[[AnyRule], AnyRule]:
+        """A decorator that adds a rule for some opcodes, or for those whose first operand is one `of` an opcode."""
 
-        def add(rule: Rule) -> Rule:
+        def add(rule: AnyRule) -> AnyRule:
             for opcode in opcodes:
-                self._rules.setdefault(opcode, []).append(rule)
+                self._rules.setdefault(opcode, []).append((of, rule))
             return rule
 
         return add
 
     def __call__(self, before: Instruction, instruction: Instruction) -> Instruction | None:
-        for rule in self._rules.get(instruction.opcode, ()):
-            replacement = rule(instruction)
-            if replacement is not None:
+        for of, rule in self._rules.get(instruction.opcode, ()):
+            applies = not of or instruction.operands[0].opcode == of
+            if applies and (replacement := rule(instruction)) is not None:
                 return replacement
         return None
 
@@ -125,6 +126,17 @@ def for_each(visit_for: Callable[[Computation], Visit]) -> Callable[[Module], Mo
         return rewrite_each(module, visit_for)
 
     return rewriting
+
+
+def on_each(*opcodes: str) -> Callable[[Rule], Callable[[Module], Module]]:
+    """A decorator: the pass that applies a rule to all instructions of some opcodes."""
+
+    def applying(rule: Rule) -> Callable[[Module], Module]:
+        rules = RuleSet()
+        rules.on(*opcodes)(rule)
+        return wraps(rule)(lambda module: rewrite(module, rules))
+
+    return applying
 
 
 class Names:

@@ -7,10 +7,11 @@ returns an order in which the needs of every instruction precede it. CHOOSE_BEST
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from engine.ir import Instruction
+from engine.ir.module import needs_first
 from engine.passes.liveness import LiveStorage
 
 Needs = Mapping[Instruction, tuple[Instruction, ...]]
@@ -21,13 +22,8 @@ def post_order(storage: LiveStorage, needs: Needs) -> list[Instruction]:
     order: dict[Instruction, None] = {}
     followers = followers_of(needs)
     for end in (instruction for instruction in needs if not followers[instruction]):
-        stack = [end]
-        while stack:
-            waiting = [each for each in needs[stack[-1]] if each not in order]
-            if waiting:
-                stack += reversed(waiting)
-            else:
-                order.setdefault(stack.pop())
+        for each in needs_first(end, lambda instruction: needs[instruction][::-1], order):
+            order[each] = None
     return list(order)
 
 
@@ -42,30 +38,16 @@ def shortest_path(storage: LiveStorage, needs: Needs) -> list[Instruction]:
 
 
 def clustering(storage: LiveStorage, needs: Needs) -> list[Instruction]:
-    """Never interrupts chains in which each instruction is the only reader of the previous one."""
+    """Never interrupts chains in which each instruction is the only reader of the previous one.
+
+    Running an instruction of a chain makes at most the next one of it ready, so the chain keeps the least number.
+    """
     followers = followers_of(needs)
     cluster: dict[Instruction, int] = {}
     for number, instruction in enumerate(post_order(storage, needs)):
         alone = [need for need in needs[instruction] if len(followers[need]) == 1]
         cluster[instruction] = cluster[alone[-1]] if alone else number
-    missing = {instruction: len(needed) for instruction, needed in needs.items()}
-    ready: dict[int, list[Instruction]] = {}
-    for instruction in needs:
-        if not missing[instruction]:
-            ready.setdefault(cluster[instruction], []).append(instruction)
-    order: list[Instruction] = []
-    current = -1
-    while ready:
-        current = current if current in ready else min(ready)
-        instruction = ready[current].pop(0)
-        if not ready[current]:
-            del ready[current]
-        order.append(instruction)
-        for follower in followers[instruction]:
-            missing[follower] -= 1
-            if not missing[follower]:
-                ready.setdefault(cluster[follower], []).append(follower)
-    return order
+    return by_priority(needs, cluster.__getitem__)
 
 
 def look_ahead(storage: LiveStorage, needs: Needs, depth: int, space: int) -> list[Instruction]:
@@ -150,19 +132,29 @@ def followers_of(needs: Needs) -> dict[Instruction, list[Instruction]]:
     return followers
 
 
-def by_priority(needs: Needs, priority: Callable[[Instruction], int]) -> list[Instruction]:
-    """Always runs the ready instruction of the least priority; among equals, the first in the given order."""
+def by_priority(
+    needs: Needs,
+    priority: Callable[[Instruction], int],
+    preferred_after: Callable[[Instruction], Iterable[Instruction]] = lambda instruction: (),
+) -> list[Instruction]:
+    """Always runs the ready instruction of the least priority; among equals, the first in the given order.
+
+    `preferred_after` has the instructions whose priority is less once an instruction has run.
+    """
     numbers = {instruction: number for number, instruction in enumerate(needs)}
     instructions, followers = list(needs), followers_of(needs)
     missing = {instruction: len(needed) for instruction, needed in needs.items()}
     ready = [(priority(each), numbers[each]) for each in needs if not missing[each]]
     heapq.heapify(ready)
-    order = []
+    order: dict[Instruction, None] = {}
     while ready:
         instruction = instructions[heapq.heappop(ready)[1]]
-        order.append(instruction)
+        if instruction in order:
+            continue
+        order[instruction] = None
         for follower in followers[instruction]:
             missing[follower] -= 1
-            if not missing[follower]:
-                heapq.heappush(ready, (priority(follower), numbers[follower]))
-    return order
+        for each in (*preferred_after(instruction), *followers[instruction]):
+            if not missing[each]:
+                heapq.heappush(ready, (priority(each), numbers[each]))
+    return list(order)

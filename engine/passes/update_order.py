@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.ir import Computation, Instruction, Module
+from engine.ir.module import reached
 from engine.ir.opcodes import AFFINE, TUPLES
 from engine.ir.properties import has_side_effect
 from engine.passes.scheduling import by_priority
@@ -59,15 +60,8 @@ def _maker(instruction: Instruction) -> Instruction:
 
 def _readers(parameter: Instruction, users: dict[Instruction, list[Instruction]]) -> list[Instruction]:
     """The readers of a parameter's memory, also through data movement that is never stored."""
-    found: dict[Instruction, None] = {}
-    stack = [parameter]
-    while stack:
-        for user in users[stack.pop()]:
-            if user.opcode in SEEN_THROUGH:
-                stack.append(user)
-            else:
-                found[user] = None
-    return list(found)
+    found = reached([parameter], lambda i: users[i] if i is parameter or i.opcode in SEEN_THROUGH else ())
+    return [each for each in found if each is not parameter and each.opcode not in SEEN_THROUGH]
 
 
 class _Orders:

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.ir import Computation, Instruction
 from engine.ir.affine import Affine, IndexMap, linear, pull, spread
+from engine.ir.module import needs_first
 from engine.ir.opcodes import AFFINE, ASSOCIATIVE, OPCODES, SOURCES
 from engine.ir.origin import Origin
 from engine.ir.shape import Shape
@@ -135,20 +136,9 @@ class Drafting:
         return self._written(slot.shape, moved)
 
     def _value(self, root: Instruction, index_map: IndexMap) -> int:
-        """The node of an instruction at the given indices (no recursion: fused chains can be long)."""
-        stack: list[tuple[Instruction, IndexMap]] = [(root, index_map)]
-        while stack:
-            instruction, at = stack[-1]
-            key = (instruction, at)
-            if key in self._numbers:
-                stack.pop()
-                continue
-            operands = self._operands(instruction, at)
-            waiting = [o for o in operands if o not in self._numbers]
-            if waiting:
-                stack.extend(waiting)
-            else:
-                self._define(instruction, at, [self._numbers[o] for o in operands])
+        """The node of an instruction at the given indices."""
+        for each in needs_first((root, index_map), lambda node: self._operands(*node), self._numbers):
+            self._define(*each, [self._numbers[operand] for operand in self._operands(*each)])
         return self._numbers[(root, index_map)]
 
     def _operands(self, instruction: Instruction, at: IndexMap) -> list[tuple[Instruction, IndexMap]]:

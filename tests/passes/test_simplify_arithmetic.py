@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from engine.ir.builder import Builder
+from engine.ir.shape import holds_all_of
 from engine.passes.dead_code import dead_code
-from engine.passes.rules.convert import holds_all_of
 from engine.passes.simplify_arithmetic import simplify_arithmetic
 from tests.passes.checking import SPECIAL, alive, assert_same_results
 

@@ -79,7 +79,7 @@ def with_outlined_bodies(module: Module) -> Module:
 
 
 def _with_bodies(module: Module) -> Module:
-    if not any(target_of(i) == OUTLINED for c in module.computations() for i in c.instructions):
+    if not any(target_of(i) == OUTLINED for i in module.instructions()):
         return module
     # The engine's passes load Numba, which takes long: imported only for outlined functions.
     from engine.passes.rewriting import rewrite

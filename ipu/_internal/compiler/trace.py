@@ -189,7 +189,7 @@ def _with_check_tokens(module: Module) -> tuple[Module, list[int]]:
 
 
 def _with_checkpoints(module: Module) -> Module:
-    if not any(target_of(i) == RECOMPUTATION_CHECKPOINT for c in module.computations() for i in c.instructions):
+    if not any(target_of(i) == RECOMPUTATION_CHECKPOINT for i in module.instructions()):
         return module
     # The engine's passes load Numba, which takes long: imported only for a mark.
     from engine.partition.checkpoints import with_checkpoints

@@ -23,7 +23,7 @@ latest: list[Pipelined] = []
 
 def has_pipeline_marks(module: Module) -> bool:
     """Whether loops of a module were traced as pipelines."""
-    return any(target_of(i) == PIPELINE_ITERATION for c in module.computations() for i in c.instructions)
+    return any(target_of(i) == PIPELINE_ITERATION for i in module.instructions())
 
 
 def with_traced_pipelines(module: Module) -> tuple[Module, list[Pipelined]]:
