@@ -52,10 +52,14 @@ def _while(instruction: Instruction, operands: list[np.ndarray]) -> Value:
 
 @definition("conditional")
 def _conditional(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """Runs a branch: a pred selects the first when true, else the second; an index out of range selects the last."""
     selector, *arguments = operands
-    if selector.dtype == np.bool_:
-        branch = 0 if selector else 1
-    else:
-        branch = int(selector) if 0 <= selector < len(arguments) else len(arguments) - 1
+    branch = branch_taken(selector, len(arguments))
     return apply(instruction.called[branch], [arguments[branch]])
+
+
+def branch_taken(selector: np.ndarray, branches: int) -> int:
+    """The branch that runs: a pred selects the first when true, else the second; an index out of range the last."""
+    choice = selector.item()
+    if isinstance(choice, bool):
+        return 0 if choice else 1
+    return choice if 0 <= choice < branches else branches - 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Window, WindowDimension
@@ -13,19 +15,12 @@ from engine.ops.windows import padded_base, window_view
 
 @definition("convolution")
 def _convolution(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    numbers: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
+    n: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
     window: Window = instruction["window"]
     lhs, rhs = (accumulating(x, instruction.array_shape.dtype) for x in operands)
-    image = lhs.transpose(
-        [numbers.input_batch_dimension, numbers.input_feature_dimension, *numbers.input_spatial_dimensions]
-    )
-    kernel = rhs.transpose(
-        [
-            numbers.kernel_output_feature_dimension,
-            numbers.kernel_input_feature_dimension,
-            *numbers.kernel_spatial_dimensions,
-        ]
-    )
+    image = lhs.transpose([n.input_batch_dimension, n.input_feature_dimension, *n.input_spatial_dimensions])
+    outputs, inputs = n.kernel_output_feature_dimension, n.kernel_input_feature_dimension
+    kernel = rhs.transpose([outputs, inputs, *n.kernel_spatial_dimensions])
     reversed_dimensions = [2 + k for k, d in enumerate(window) if d.window_reversal]
     result = _grouped(
         image,
@@ -34,8 +29,7 @@ def _convolution(instruction: Instruction, operands: list[np.ndarray]) -> np.nda
         instruction.get("feature_group_count", 1),
         instruction.get("batch_group_count", 1),
     )
-    position = [numbers.output_batch_dimension, numbers.output_feature_dimension]
-    position += numbers.output_spatial_dimensions
+    position = [n.output_batch_dimension, n.output_feature_dimension, *n.output_spatial_dimensions]
     return result.transpose(np.argsort(position)).astype(instruction.array_shape.dtype)
 
 
@@ -51,13 +45,13 @@ def _grouped(
     groups = feature_groups * batch_groups
     batch = image.shape[0] // batch_groups
     counts, sizes = patches.shape[2 : 2 + len(window)], patches.shape[2 + len(window) :]
-    depth = int(np.prod([group_features, *sizes], dtype=np.int64))
+    depth = prod([group_features, *sizes])
     split = patches.reshape(batch_groups, batch, feature_groups, group_features, *counts, *sizes)
     space = list(range(4, 4 + len(window)))
     inner = list(range(4 + len(window), split.ndim))
     rows = split.transpose([0, 2, 1, *space, 3, *inner]).reshape(groups, -1 if depth else 0, depth)
     columns = kernel.reshape(groups, outputs // groups, depth).transpose(0, 2, 1)
-    positions = int(np.prod([batch, *counts], dtype=np.int64))
+    positions = prod([batch, *counts])
     product = np.matmul(rows.reshape(groups, positions, depth), columns)
     shaped = product.reshape(groups, batch, *counts, outputs // groups)
     last = shaped.ndim - 1

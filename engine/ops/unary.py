@@ -5,30 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 
 from engine.ir import Instruction
 from engine.ops.floats import as_unsigned, computing, is_complex, is_float, widest
 from engine.ops.registry import definition
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
-_erfc = np.vectorize(math.erfc, otypes=[np.float64])
-
-
-def _expit(x: np.ndarray) -> np.ndarray:
-    return 1.0 / (1.0 + np.exp(-x))
-
 
 def _cube_root(x: np.ndarray) -> np.ndarray:
     return np.power(x, 1.0 / 3.0) if is_complex(x) else np.cbrt(x)
-
-
-def _error_function(x: np.ndarray) -> np.ndarray:
-    return _erf(x) if x.size else x
-
-
-def _complementary_error_function(x: np.ndarray) -> np.ndarray:
-    return _erfc(x) if x.size else x
 
 
 TRANSCENDENTAL: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -43,9 +29,9 @@ TRANSCENDENTAL: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "cosine": np.cos,
     "tan": np.tan,
     "tanh": np.tanh,
-    "logistic": _expit,
-    "erf": _error_function,
-    "erfc": _complementary_error_function,
+    "logistic": lambda x: 1.0 / (1.0 + np.exp(-x)),
+    "erf": np.vectorize(math.erf, otypes=[np.float64]),
+    "erfc": np.vectorize(math.erfc, otypes=[np.float64]),
 }
 
 
@@ -130,18 +116,14 @@ def _copy(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     return operands[0]
 
 
-OWN_BITS = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}
-"""The exponent and mantissa bits of each float."""
-
-
 @definition("reduce-precision")
 def _reduce_precision(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Rounds the mantissa to nearest even; with fewer exponent bits, overflow gives infinity and underflow 0."""
     (x,) = operands
-    own_exponent, own_mantissa = OWN_BITS[x.dtype.name]
+    own = ml_dtypes.finfo(x.dtype)
     wide = widest(x)
-    result = widest(_rounded_mantissa(x, own_mantissa - instruction["mantissa_bits"]))
-    if instruction["exponent_bits"] < own_exponent:
+    result = widest(_rounded_mantissa(x, own.nmant - instruction["mantissa_bits"]))
+    if instruction["exponent_bits"] < own.nexp:
         bias = 2 ** (instruction["exponent_bits"] - 1) - 1
         result = np.where(np.abs(result) >= 2.0 ** (bias + 1), np.copysign(np.inf, result), result)
         result = np.where(np.abs(result) < 2.0 ** (1 - bias), np.copysign(0.0, result), result)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 
 from engine.ir import Computation, Instruction, Window
@@ -47,20 +45,12 @@ def _select_and_scatter(instruction: Instruction, operands: list[np.ndarray]) ->
 
 def _selected(select: Computation, operand: np.ndarray, counts: tuple[int, ...], window: Window) -> np.ndarray:
     """The flat position in the operand that each window selects, -1 for a window of padding only."""
-    flat = operand.reshape(-1)
+    flat, places = operand.reshape(-1), np.arange(operand.size).reshape(operand.shape)
+    views = window_view(padded_base(places, np.array(-1), window), list(counts), window)
     chosen = np.full(counts, -1, np.int64)
-    for offsets in product(*(range(d.size) for d in window)):
-        position, inside = np.zeros(counts, np.int64), np.ones(counts, np.bool_)
-        for k, (offset, d) in enumerate(zip(offsets, window, strict=True)):
-            along = np.arange(counts[k]) * d.stride + offset * d.window_dilation - d.padding_low
-            aligned = along.reshape([-1 if j == k else 1 for j in range(len(counts))])
-            inside = inside & (aligned >= 0) & (aligned % d.base_dilation == 0)
-            aligned = aligned // d.base_dilation
-            inside = inside & (aligned < operand.shape[k])
-            position = position * operand.shape[k] + aligned
-        if not inside.any():
-            continue
-        candidates = flat[np.where(inside, position, 0)]
-        (kept,) = apply_to_arrays(select, [flat[np.maximum(chosen, 0)], candidates])
-        chosen = np.where(inside & ((chosen < 0) | ~kept), position, chosen)
+    for offsets in np.ndindex(*(d.size for d in window)):
+        place = views[(..., *offsets)]
+        if np.any(place >= 0):
+            (kept,) = apply_to_arrays(select, [flat[chosen], flat[place]])
+            chosen = np.where((place >= 0) & ((chosen < 0) | ~kept), place, chosen)
     return chosen
