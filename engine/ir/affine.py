@@ -46,10 +46,7 @@ def spread(shape: Shape, extents: tuple[int, ...]) -> IndexMap | None:
     if squeezed(shape) != tuple(e for e in extents if e != 1):
         return None
     loops = iter(range(rank))
-    found: list[Affine] = []
-    for size in shape.dimensions:
-        found.append(zero(rank) if size == 1 else loop_index(next(loops), rank))
-    return tuple(found)
+    return tuple(zero(rank) if size == 1 else loop_index(next(loops), rank) for size in shape.dimensions)
 
 
 def squeezed(shape: Shape) -> tuple[int, ...]:

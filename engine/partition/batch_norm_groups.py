@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -26,7 +27,7 @@ VARIANCE = 2
 
 def over_groups(module: Module, group: int) -> Module:
     """The module with the statistics of batch-norm-training and -grad taken over groups of `group` replicas."""
-    if group == 1 or not any(i.opcode in TRAINING for c in module.computations() for i in c.instructions):
+    if group == 1 or not any(i.opcode in TRAINING for i in module.instructions()):
         return module
     # Unbiased variances first: afterwards their source is no longer known.
     module = rewrite(module, lambda _, each: _unbiased(each, group) if each.opcode == "multiply" else None)
@@ -35,7 +36,7 @@ def over_groups(module: Module, group: int) -> Module:
 
 def statistics(module: Module) -> Iterator[Instruction]:
     """The cross-replica sums that are statistics, in loops and branches too."""
-    return (i for c in module.computations() for i in c.instructions if is_statistic(i))
+    return (i for i in module.instructions() if is_statistic(i))
 
 
 def is_statistic(instruction: Instruction) -> bool:
@@ -74,8 +75,8 @@ class _OverGroup(Normalization):
 
 
 def _expanded(instruction: Instruction, group: int) -> Instruction:
-    made = _OverGroup(instruction, group)
-    return (training if instruction.opcode == "batch-norm-training" else gradients)(made)
+    expand = training if instruction.opcode == "batch-norm-training" else gradients
+    return expand(instruction, partial(_OverGroup, group=group))
 
 
 def _unbiased(product: Instruction, group: int) -> Instruction | None:

@@ -7,7 +7,7 @@ derivative multiplies once, instead of reading the input and computing the deriv
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cache, cached_property
 
 from engine.ir import Computation, Instruction, Shape
 from engine.ir.opcodes import OPCODES
@@ -29,9 +29,11 @@ class ActivationDerivatives:
 
     def __init__(self, computation: Computation) -> None:
         self.computation, self.users = computation, computation.users()
-        self._followable: dict[Instruction, bool] = {}
-        self._computed_where_read: dict[Instruction, bool] = {}
-        self._readers: dict[Instruction, int] = {}
+        self._is_followable = cache(lambda each: is_elementwise(each) or is_moving(each))
+        # Whether an instruction and all of its readers are elementwise operations or data movement.
+        self._is_computed_where_read = cache(lambda each: all(map(self._is_followable, (each, *self.users[each]))))
+        # The positions of an array's users, as bits: all steps of a recurrence read some arrays.
+        self._readers_of = cache(lambda array: sum(1 << self._position[user] for user in self.users[array]))
 
     @cached_property
     def _position(self) -> dict[Instruction, int]:
@@ -92,19 +94,6 @@ class ActivationDerivatives:
         between = inside.difference(factors)
         return all(self._ends_with(each, inside, gradient) for each in (*read, *between))
 
-    def _is_computed_where_read(self, instruction: Instruction) -> bool:
-        """Whether an instruction and all of its readers are elementwise operations or data movement."""
-        if instruction not in self._computed_where_read:
-            readers = self.users[instruction]
-            found = self._is_followable(instruction) and all(self._is_followable(u) for u in readers)
-            self._computed_where_read[instruction] = found
-        return self._computed_where_read[instruction]
-
-    def _is_followable(self, instruction: Instruction) -> bool:
-        if instruction not in self._followable:
-            self._followable[instruction] = is_elementwise(instruction) or is_moving(instruction)
-        return self._followable[instruction]
-
     def _ends_with(self, array: Instruction, inside: set[Instruction], gradient: Instruction) -> bool:
         """Whether an array is small, or has no reader in the backward pass but those inside a derivative.
 
@@ -121,12 +110,6 @@ class ActivationDerivatives:
         return later.bit_count() <= len(inside) and all(
             self.computation.instructions[at] in inside for at in bits(later)
         )
-
-    def _readers_of(self, array: Instruction) -> int:
-        """The positions of an array's users, as bits: all steps of a recurrence read some arrays."""
-        if array not in self._readers:
-            self._readers[array] = sum(1 << self._position[user] for user in self.users[array])
-        return self._readers[array]
 
     def precedes(self, instruction: Instruction, later: Instruction) -> bool:
         """Whether a later instruction depends on an earlier one."""

@@ -15,8 +15,8 @@ from engine.passes.rewriting import RuleSet, make, rewrite
 
 LEAST_SIZES, LEAST_MULTIPLY_ADDS = (4, 8), 1 << 13
 """Least sizes of free and of contracted dimensions, and least multiply-adds of complex numbers in total."""
-PARTS = {"c64": "f32"}
-"""Element types of the parts of complex types. Products of f64 have no faster codelet than products of c128."""
+WHOLE, PART = "c64", "f32"
+"""The element types of complex numbers and of their parts. Those of f64 have no faster codelet than those of c128."""
 
 rules = RuleSet()
 
@@ -28,17 +28,13 @@ def complex_products(module: Module) -> Module:
 
 def has_complex_products(module: Module) -> bool:
     """Whether a module has a large dot of complex numbers."""
-    return any(
-        each.opcode == "dot" and _is_large(each)
-        for computation in module.computations()
-        for each in computation.instructions
-    )
+    return any(each.opcode == "dot" and _is_large(each) for each in module.instructions())
 
 
 def _is_large(dot: Instruction) -> bool:
     """Whether a dot of complex arrays is large enough, in total and along each operand's free and contracted part."""
     types = {each.array_shape.element_type for each in (dot, *dot.operands)}
-    if len(types) > 1 or types.isdisjoint(PARTS):
+    if types != {WHOLE}:
         return False
     sizes, numbers = dot.operands[0].array_shape.dimensions, dot["dot_dimension_numbers"]
     contracted = prod(sizes[d] for d in numbers.lhs_contracting_dimensions)
@@ -54,41 +50,32 @@ def real_product(dot: Instruction) -> Instruction | None:
     if not _is_large(dot):
         return None
     numbers, (a, b) = dot["dot_dimension_numbers"], dot.operands
-    contracted = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
-    batches = numbers.lhs_batch_dimensions, numbers.rhs_batch_dimensions
-    free = [
-        [d for d in range(each.array_shape.rank) if d not in (*contracted[k], *batches[k])]
-        for k, each in enumerate((a, b))
-    ]
+    contracted = numbers.contracting
+    free = [numbers.free(side, each.array_shape.rank) for side, each in enumerate((a, b))]
     doubled = min((0, 1), key=lambda k: dot.operands[k].array_shape.elements)
     operands = [_beside(dot, *parts_of(dot, each), contracted[k][-1]) for k, each in enumerate((a, b))]
     wide = free[doubled][-1]
     operands[doubled] = _doubled(dot, dot.operands[doubled], contracted[doubled][-1], wide)
     # The result of a dot has the batch's dimensions, then the left operand's, then the right operand's.
-    along = len(batches[0]) + len(free[0]) - 1 + (len(free[1]) if doubled else 0)
-    sizes = list(dot.array_shape.dimensions)
-    size, sizes[along] = sizes[along], 2 * sizes[along]
-    shape = Shape(PARTS[dot.array_shape.element_type], tuple(sizes))
-    product = make(dot, "dot", shape, operands, **dot.attributes)
-    parts = []
+    along = len(numbers.lhs_batch_dimensions) + len(free[0]) - 1 + (len(free[1]) if doubled else 0)
+    product = construct.inferred(dot, "dot", *operands, hint=Shape(PART), **dot.attributes)
+    size, parts = dot.array_shape.dimensions[along], []
     for first in (0, size):
-        slices = [SliceDimension(0, each) for each in sizes]
+        slices = [SliceDimension(0, each) for each in dot.array_shape.dimensions]
         slices[along] = SliceDimension(first, first + size)
         parts.append(construct.slice_of(dot, product, slices))
     return make(dot, "complex", dot.shape, parts)
 
 
-@rules.on("real", "imag")
+@rules.on("real", "imag", of="complex")
 def part_of_complex(part: Instruction) -> Instruction | None:
     """Reads the real or imaginary part of a number that is made of two parts."""
-    (operand,) = part.operands
-    return operand.operands[part.opcode == "imag"] if operand.opcode == "complex" else None
+    return part.operands[0].operands[part.opcode == "imag"]
 
 
 def parts_of(like: Instruction, operand: Instruction) -> tuple[Instruction, Instruction]:
     """The real and the imaginary parts of a complex array."""
-    shape = operand.array_shape.with_type(PARTS[operand.array_shape.element_type])
-    return make(like, "real", shape, (operand,)), make(like, "imag", shape, (operand,))
+    return construct.inferred(like, "real", operand), construct.inferred(like, "imag", operand)
 
 
 def _doubled(dot: Instruction, operand: Instruction, along: int, wide: int) -> Instruction:
@@ -99,7 +86,4 @@ def _doubled(dot: Instruction, operand: Instruction, along: int, wide: int) -> I
 
 
 def _beside(dot: Instruction, first: Instruction, second: Instruction, dimension: int) -> Instruction:
-    sizes = list(first.array_shape.dimensions)
-    sizes[dimension] *= 2
-    shape = first.array_shape.with_dimensions(tuple(sizes))
-    return make(dot, "concatenate", shape, (first, second), dimensions=(dimension,))
+    return construct.inferred(dot, "concatenate", first, second, dimensions=(dimension,))

@@ -8,14 +8,16 @@ work and the other almost none, as in a weight update that waits for the last of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleShape
+from engine.ir import AnyShape, Computation, Instruction, Shape, TupleShape
 from engine.ir.opcodes import EFFECTS, NOT_STORED, opcodes_of
-from engine.passes.inline_calls import inline_calls
-from engine.passes.rewriting import RuleSet, make, rewrite
+from engine.passes import construct
+from engine.passes.loops.rebuilding import computation_of, element_of, parameter_of, tuple_of
+from engine.passes.rewriting import make, on_each
 
-RULES = RuleSet()
 STAYS = "stays_a_branch"
 """The attribute of conditionals that exist to save work: a branch that is not taken is not computed."""
 LARGE = 2**16
@@ -25,72 +27,48 @@ FREE = NOT_STORED | {"copy"}
 STAYS_A_BRANCH = EFFECTS | opcodes_of("random") | {"while", "custom-call"}
 
 
-def conditionals_to_selects(module: Module) -> Module:
-    """Replaces every conditional whose branches only compute by a select, with its branches inlined."""
-    return inline_calls(rewrite(module, RULES))
-
-
-@RULES.on("conditional")
-def select_between_branches(instruction: Instruction) -> Instruction | None:
-    """Calls all branches and selects by the predicate, or by the branch index (out of range: the last)."""
+@on_each("conditional")
+def conditionals_to_selects(instruction: Instruction) -> Instruction | None:
+    """Calls all branches that only compute and selects by the predicate, or by the branch index (out of range: the
+    last).
+    """
     choice, *arguments = instruction.operands
+    is_pred = choice.array_shape.element_type == "pred"
     if instruction.get(STAYS) or not all(_only_computes(branch) for branch in instruction.called):
-        return None if choice.array_shape.element_type == "pred" else _by_predicates(instruction)
-    if choice.array_shape.element_type == "pred" and _is_worth_a_decision(*instruction.called):
+        return None if is_pred else _by_predicates(instruction, instruction.operands, instruction.called)
+    if is_pred and _is_worth_a_decision(*instruction.called):
         return None
-    results = [
+    *results, chosen = (
         make(instruction, "call", branch.root.shape, (argument,), called=(branch,))
         for branch, argument in zip(instruction.called, arguments, strict=True)
-    ]
-    if choice.array_shape.element_type == "pred":
-        return _select(instruction, choice, results[0], results[1], instruction.shape)
-    chosen = results[-1]
-    for number in reversed(range(len(results) - 1)):
-        taken = _is_index(instruction, choice, number)
+    )
+    for number in reversed(range(len(results))):
+        taken = choice if is_pred else _is_index(instruction, choice, number)
         chosen = _select(instruction, taken, results[number], chosen, instruction.shape)
     return chosen
 
 
-def _by_predicates(instruction: Instruction) -> Instruction:
-    """A branch index as a chain of two-way conditionals; an index out of range takes the last branch."""
-    choice, *arguments = instruction.operands
-    return _choose(instruction, choice, list(instruction.called), arguments, 0)
-
-
-def _choose(
-    like: Instruction, choice: Instruction, branches: list[Computation], arguments: list[Instruction], number: int
+def _by_predicates(
+    like: Instruction, operands: Sequence[Instruction], branches: Sequence[Computation], number: int = 0
 ) -> Instruction:
-    """The choice among branches from `number` on. The second branch takes the index and the remaining arguments."""
-    if len(branches) == 1:
-        return make(like, "call", like.shape, arguments, called=(branches[0],))
-    rest = make(like, "tuple", TupleShape((choice.shape, *(a.shape for a in arguments[1:]))), (choice, *arguments[1:]))
-    parameter = make(like, "parameter", rest.shape, (), parameter_number=0)
-    inside = [
-        make(like, "get-tuple-element", part.shape, (parameter,), tuple_index=k) for k, part in enumerate(rest.operands)
-    ]
-    root = _choose(like, inside[0], branches[1:], inside[1:], number + 1)
-    otherwise = _computation(f"{like.name}.not.{number}", root)
-    operands = (_is_index(like, choice, number), arguments[0], rest)
+    """The branch of an index as a chain of two-way conditionals from branch `number` on; out of range, the last.
+
+    The second branch of each takes the index and the remaining arguments.
+    """
+    choice, argument, *others = operands
+    if not others:
+        return make(like, "call", like.shape, (argument,), called=(branches[0],))
+    rest = tuple_of("rest", (choice, *others))
+    parameter = parameter_of("rest", [each.shape for each in rest.operands])
+    inside = [element_of(parameter, k) for k in range(len(rest.operands))]
+    root = _by_predicates(like, inside, branches[1:], number + 1)
+    otherwise = computation_of(f"{like.name}.not.{number}", parameter, root)
+    operands = (_is_index(like, choice, number), argument, rest)
     return make(like, "conditional", like.shape, operands, called=(branches[0], otherwise))
 
 
-def _computation(name: str, root: Instruction) -> Computation:
-    """The computation of a root: all that it depends on, operands first, under names of its own."""
-    instructions: dict[Instruction, None] = {}
-    stack = [root]
-    while stack:
-        waiting = [operand for operand in stack[-1].operands if operand not in instructions]
-        if waiting:
-            stack += waiting
-        else:
-            instructions.setdefault(stack.pop())
-    for position, instruction in enumerate(instructions):
-        instruction.name = f"{name}.{position}"
-    return Computation(name, list(instructions), root)
-
-
 def _is_index(like: Instruction, choice: Instruction, number: int) -> Instruction:
-    index = make(like, "constant", choice.shape, (), literal=np.asarray(number, choice.array_shape.dtype))
+    index = construct.constant(like, np.asarray(number, choice.array_shape.dtype), choice.array_shape)
     return make(like, "compare", Shape("pred"), (choice, index), direction="EQ")
 
 
@@ -120,13 +98,10 @@ def _work(branch: Computation) -> int:
 def _select(like: Instruction, taken: Instruction, yes: Instruction, no: Instruction, shape: AnyShape) -> Instruction:
     """The select for an array, or element by element for a tuple."""
     if isinstance(shape, TupleShape):
-        parts = []
-        for number, element in enumerate(shape.elements):
-            both = [make(like, "get-tuple-element", element, (side,), tuple_index=number) for side in (yes, no)]
-            parts.append(_select(like, taken, both[0], both[1], element))
+        parts = [
+            _select(like, taken, element_of(yes, number), element_of(no, number), element)
+            for number, element in enumerate(shape.elements)
+        ]
         return make(like, "tuple", shape, parts)
-    predicate = taken
-    if shape.rank:
-        spread = Shape("pred", shape.dimensions)
-        predicate = make(like, "broadcast", spread, (taken,), dimensions=())
+    predicate = construct.broadcast(like, taken, shape.dimensions, ()) if shape.rank else taken
     return make(like, "select", shape, (predicate, yes, no))

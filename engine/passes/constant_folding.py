@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.ir import Instruction, Module, Shape
+from engine.ir import Instruction, Shape
 from engine.ir.opcodes import DATA_MOVEMENT, ELEMENTWISE
 from engine.ir.properties import is_elementwise
 from engine.ops import DEFINITIONS
 from engine.passes import construct
-from engine.passes.rewriting import changed, rewrite
+from engine.passes.rewriting import changed, on_each
 from engine.passes.splats import splat_value
 
 LARGEST_RESULT = 4096
@@ -23,15 +23,12 @@ FOLDED = (ELEMENTWISE | DATA_MOVEMENT | {"reduce", "dot"}) - {"broadcast"}
 """Opcodes that are folded. A broadcast of a constant is kept: rules recognise it, and it needs no memory."""
 
 
-def constant_folding(module: Module) -> Module:
-    """Folds instructions all of whose operands are constants, splats or small iotas."""
-    return rewrite(module, _fold)
-
-
-def _fold(_: Instruction, instruction: Instruction) -> Instruction | None:
+@on_each("constant", *sorted(FOLDED))
+def constant_folding(instruction: Instruction) -> Instruction | None:
+    """Folds an instruction all of whose operands are constants, splats or small iotas."""
     if instruction.opcode == "constant":
         return _as_splat(instruction)
-    if instruction.opcode not in FOLDED or not isinstance(instruction.shape, Shape):
+    if not isinstance(instruction.shape, Shape):
         return None
     if is_elementwise(instruction):
         values = [splat_value(operand) for operand in instruction.operands]

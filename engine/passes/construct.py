@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from engine.ir import Computation, Instruction, Shape, SliceDimension, TupleShape
-from engine.ir.opcodes import ELEMENTWISE
+from engine.ir.opcodes import ELEMENTWISE, inferred_shape
 from engine.passes.rewriting import changed, make
+
+
+def shaped(made: Instruction) -> Instruction:
+    """A new instruction, with the shape that follows from its operands and attributes."""
+    made.shape = inferred_shape(made)
+    return made
+
+
+def inferred(
+    like: Instruction, opcode: str, *operands: Instruction, hint: Shape | None = None, **attributes: Any
+) -> Instruction:
+    """An operation whose shape follows from its operands, its attributes and, where free, the type of `hint`."""
+    return shaped(make(like, opcode, hint or operands[0].shape, operands, **attributes))
 
 
 def constant(like: Instruction, literal: np.ndarray, shape: Shape) -> Instruction:
@@ -34,9 +48,7 @@ def transpose(like: Instruction, operand: Instruction, permutation: Sequence[int
     permutation = tuple(permutation)
     if permutation == tuple(range(len(permutation))):
         return operand
-    old = operand.array_shape.dimensions
-    shape = operand.array_shape.with_dimensions(tuple(old[d] for d in permutation))
-    return make(like, "transpose", shape, (operand,), dimensions=permutation)
+    return inferred(like, "transpose", operand, dimensions=permutation)
 
 
 def broadcast(
@@ -47,11 +59,17 @@ def broadcast(
     return make(like, "broadcast", shape, (operand,), dimensions=tuple(mapping))
 
 
+def convert(like: Instruction, operand: Instruction, element_type: str) -> Instruction:
+    """The operand in this type; the operand itself if it has it already."""
+    shape = operand.array_shape.with_type(element_type)
+    return operand if shape == operand.shape else make(like, "convert", shape, (operand,))
+
+
 def slice_of(like: Instruction, operand: Instruction, slices: Sequence[SliceDimension]) -> Instruction:
     """The sliced operand; the operand itself if the slice is the whole of it."""
-    shape = operand.array_shape.with_dimensions(tuple(-(-(s.limit - s.start) // s.stride) for s in slices))
+    sliced = inferred(like, "slice", operand, slice_dimensions=tuple(slices))
     # A slice that keeps every size keeps every element: strides are positive and limits are in bounds.
-    return operand if shape == operand.shape else make(like, "slice", shape, (operand,), slice_dimensions=tuple(slices))
+    return operand if sliced.shape == operand.shape else sliced
 
 
 def elementwise(like: Instruction, opcode: str, *operands: Instruction) -> Instruction:
@@ -71,10 +89,9 @@ def on_arrays(
             results = [whole[operand] for operand in inner.operands]
             whole[inner] = make(like, "tuple", TupleShape(tuple(each.shape for each in results)), results)
         elif inner.opcode == "constant":
-            shape = Shape(inner.array_shape.element_type, tuple(dimensions))
-            whole[inner] = splat_of(like, inner["literal"], shape)
+            whole[inner] = splat_of(like, inner["literal"], inner.array_shape.with_dimensions(tuple(dimensions)))
         elif inner.opcode in ELEMENTWISE:
-            shape = Shape(inner.array_shape.element_type, tuple(dimensions))
+            shape = inner.array_shape.with_dimensions(tuple(dimensions))
             whole[inner] = changed(inner, shape=shape, operands=[whole[operand] for operand in inner.operands])
         else:
             return None

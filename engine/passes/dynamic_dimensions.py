@@ -27,7 +27,7 @@ def resolve_dynamic_dimensions(module: Module) -> Module:
 
     Raises UnsupportedOperation where an operation has no rule for a dynamic dimension.
     """
-    if not any(i.opcode == "set-dimension-size" for c in module.computations() for i in c.instructions):
+    if not any(i.opcode == "set-dimension-size" for i in module.instructions()):
         return module
     return with_computations(inline_calls(module), lambda computation, new: Resolver(computation, new).run())
 

@@ -9,7 +9,7 @@ import numpy as np
 from engine.ir import GatherDimensionNumbers, Instruction, Shape
 from engine.ir.device_operations import FIRST_OF_EQUAL
 from engine.passes.construct import splat_of
-from engine.passes.rewriting import make
+from engine.passes.rewriting import changed, make
 
 ROW_GATHER = GatherDimensionNumbers((1,), (0,), (0,), 1)
 
@@ -27,7 +27,7 @@ class EqualRows:
         shape = rows.array_shape
         zeros = splat_of(self.like, np.zeros((), shape.dtype), shape)
         operands = (zeros, self.first, rows)
-        return make(self.like, "scatter", shape, operands, self.like.called, **self.like.attributes)
+        return changed(self.like, shape=shape, operands=operands)
 
     @cached_property
     def first(self) -> Instruction:
@@ -46,9 +46,3 @@ def take_rows(like: Instruction, table: Instruction, ids: Instruction) -> Instru
         gather_dimension_numbers=ROW_GATHER,
         gather_slice_sizes=(1, width),
     )
-
-
-def pair(element_type: str) -> list[Instruction]:
-    """The parameters of a computation that combines two numbers."""
-    shape = Shape(element_type)
-    return [Instruction(f"p{k}", "parameter", shape, (), {"parameter_number": k}) for k in range(2)]

@@ -6,6 +6,8 @@ over the data), so that a large mean costs no precision.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from engine.ir import Instruction, Module, TupleShape
@@ -36,11 +38,7 @@ class Normalization:
         self.count = shape.elements // max(1, self.features.elements)
 
     def widened(self, operand: Instruction) -> Instruction:
-        return self.converted(operand, self.element_type)
-
-    def converted(self, operand: Instruction, element_type: str) -> Instruction:
-        shape = operand.array_shape.with_type(element_type)
-        return operand if shape == operand.shape else make(self.like, "convert", shape, (operand,))
+        return construct.convert(self.like, operand, self.element_type)
 
     def apply(self, opcode: str, *operands: Instruction) -> Instruction:
         return construct.elementwise(self.like, opcode, *operands)
@@ -84,19 +82,18 @@ class Normalization:
         """The tuple of the values, converted to the types of the instruction's results."""
         assert isinstance(self.like.shape, TupleShape)
         types = [shape.element_type for shape in self.like.tuple_shapes]
-        parts = [self.converted(value, kind) for value, kind in zip(values, types, strict=True)]
+        parts = [construct.convert(self.like, value, kind) for value, kind in zip(values, types, strict=True)]
         return make(self.like, "tuple", self.like.shape, parts)
 
 
+Kind = Callable[[Instruction], Normalization]
+
+
 @RULES.on("batch-norm-training")
-def expand_training(instruction: Instruction) -> Instruction:
+def training(instruction: Instruction, kind: Kind = Normalization) -> Instruction:
     """(normalised operand, mean, biased variance)."""
-    return training(Normalization(instruction))
-
-
-def training(made: Normalization) -> Instruction:
-    """The results of batch-norm-training."""
-    operand, scale, offset = (made.widened(o) for o in made.like.operands)
+    made = kind(instruction)
+    operand, scale, offset = (made.widened(o) for o in instruction.operands)
     mean = made.mean(operand)
     centred = made.centred(operand, mean)
     variance = made.mean(made.apply("multiply", centred, centred))
@@ -109,18 +106,17 @@ def expand_inference(instruction: Instruction) -> Instruction:
     made = Normalization(instruction)
     operand, scale, offset, mean, variance = (made.widened(o) for o in instruction.operands)
     result = made.normalized(made.centred(operand, mean), scale, offset, variance)
-    return made.converted(result, instruction.array_shape.element_type)
+    return construct.convert(instruction, result, instruction.array_shape.element_type)
 
 
 @RULES.on("batch-norm-grad")
-def expand_gradient(instruction: Instruction) -> Instruction:
-    """Expands (operand, scale, mean, variance, gradient) to the gradients of operand, scale and offset."""
-    return gradients(Normalization(instruction))
+def gradients(instruction: Instruction, kind: Kind = Normalization) -> Instruction:
+    """The gradients of operand, scale and offset, of (operand, scale, mean, variance, gradient).
 
-
-def gradients(made: Normalization) -> Instruction:
-    """The results of batch-norm-grad; the gradients of scale and offset are of the operand alone."""
-    operand, scale, mean, variance, gradient = (made.widened(o) for o in made.like.operands)
+    Those of scale and offset are of the operand alone.
+    """
+    made = kind(instruction)
+    operand, scale, mean, variance, gradient = (made.widened(o) for o in instruction.operands)
     inverse = made.apply("divide", made.number(1), made.deviation(variance))
     centred = made.centred(operand, mean)
     of_offset = made.sum(gradient)

@@ -10,7 +10,6 @@ import numpy as np
 from engine.ir import (
     Computation,
     Instruction,
-    Module,
     ScatterDimensionNumbers,
     Shape,
     TupleShape,
@@ -20,10 +19,9 @@ from engine.ir import (
 from engine.ir.builder import Builder, binary_computation
 from engine.ir.pooling import DIRECTIONS, gathers_pools, is_apart
 from engine.ops.apply import single_operation
-from engine.passes.construct import broadcast, constant, on_arrays, reshape
-from engine.passes.rewriting import RuleSet, make, rewrite
+from engine.passes.construct import broadcast, constant, convert, on_arrays, reshape
+from engine.passes.rewriting import make, on_each
 
-RULES = RuleSet()
 PLACE = Shape("s64", ())
 NUMBERS = ScatterDimensionNumbers((), (0,), (0,), 1)
 """A scatter of single elements to an array of one dimension."""
@@ -31,13 +29,9 @@ WIDE = {"f16": "f32", "bf16": "f32"}
 """The types in which elements are added, to be rounded once."""
 
 
-def expand_select_and_scatter(module: Module) -> Module:
-    """The module without select-and-scatters that are no gradient of max pooling."""
-    return rewrite(module, RULES)
-
-
-@RULES.on("select-and-scatter")
-def _expand(instruction: Instruction) -> Instruction | None:
+@on_each("select-and-scatter")
+def expand_select_and_scatter(instruction: Instruction) -> Instruction | None:
+    """Replaces a select-and-scatter that is no gradient of max pooling."""
     operand, source, initial = instruction.operands
     kept = None if is_pool_gradient(instruction) else _keeping(instruction)
     if kept is None:
@@ -55,14 +49,14 @@ def _expand(instruction: Instruction) -> Instruction | None:
     adds = single_operation(instruction.called[1]) == "add"
     made = Shape(WIDE.get(shape.element_type, shape.element_type) if adds else shape.element_type, (shape.elements,))
     body = binary_computation("add", made.element_type) if adds else instruction.called[1]
-    source, initial = (_in_type(instruction, each, made.element_type) for each in (source, initial))
+    source, initial = (convert(instruction, each, made.element_type) for each in (source, initial))
     operands = (
         broadcast(instruction, initial, made.dimensions, ()),
         reshape(instruction, chosen, (count, 1)),  # windows of padding choose -1, to which a scatter writes nothing
         reshape(instruction, source, (count,)),
     )
     scattered = make(instruction, "scatter", made, operands, (body,), scatter_dimension_numbers=NUMBERS)
-    return _in_type(instruction, reshape(instruction, scattered, shape.dimensions), shape.element_type)
+    return convert(instruction, reshape(instruction, scattered, shape.dimensions), shape.element_type)
 
 
 def is_pool_gradient(instruction: Instruction) -> bool:
@@ -103,8 +97,3 @@ def _keeping(instruction: Instruction) -> Computation | None:
     kept = b.elementwise("and", exists, b.elementwise("or", selected, b.elementwise("not", other_exists)))
     root = b.tuple(b.select(kept, value, other), b.select(kept, place, other_place))
     return Computation(b.name, topological([root]), root)
-
-
-def _in_type(like: Instruction, operand: Instruction, element_type: str) -> Instruction:
-    shape = operand.array_shape.with_type(element_type)
-    return operand if shape == operand.shape else make(like, "convert", shape, (operand,))

@@ -15,7 +15,7 @@ from engine.ir import Computation, Instruction
 from engine.passes import construct
 from engine.passes.activation_derivatives import ActivationDerivatives
 from engine.passes.fusible import is_elementwise
-from engine.passes.rewriting import Visit, changed, for_each, make
+from engine.passes.rewriting import Visit, changed, for_each
 from engine.passes.splats import splat_value
 
 SUMS, LINEAR = ("add", "subtract"), ("add", "subtract", "multiply", "negate")
@@ -133,7 +133,7 @@ class _Derivative:
             number = part.number * float(value)
             return Scaled(number, part.expression) if self.smallest <= abs(number) <= self.largest else None
         self.factors.append(factor)
-        factor = self._widened(factor) if self.widens else _converted(factor, WIDE)
+        factor = self._widened(factor) if self.widens else construct.convert(factor, factor, WIDE)
         if part.expression is None:
             return Scaled(part.number, factor)
         return Scaled(part.number, construct.elementwise(self.root, "multiply", part.expression, factor))
@@ -156,7 +156,7 @@ class _Derivative:
 
     def stored(self, part: Scaled) -> Instruction:
         """The scaled part, converted to the type of the sum."""
-        return _converted(self.scaled(part), self.root.array_shape.element_type)
+        return construct.convert(self.root, self.scaled(part), self.root.array_shape.element_type)
 
     def _widened(self, factor: Instruction) -> Instruction:
         """Computes a factor in f32: neither it nor the values between it and the forward pass are rounded."""
@@ -175,13 +175,7 @@ class _Derivative:
             return construct.splat_of(self.root, value.astype(np.float32), factor.array_shape.with_type(WIDE))
         same = all(each.array_shape.element_type == kind for each in factor.operands)
         if not (same and is_elementwise(factor)) or self.derivatives.precedes(factor, self.gradient):
-            return _converted(factor, WIDE)
+            return construct.convert(factor, factor, WIDE)
         return changed(
             factor, shape=factor.array_shape.with_type(WIDE), operands=[self._widened(each) for each in factor.operands]
         )
-
-
-def _converted(instruction: Instruction, element_type: str) -> Instruction:
-    if instruction.array_shape.element_type == element_type:
-        return instruction
-    return make(instruction, "convert", instruction.array_shape.with_type(element_type), (instruction,))

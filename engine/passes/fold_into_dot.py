@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from engine.ir import Computation, DotDimensionNumbers, Instruction, Module
 from engine.ops.apply import single_operation
 from engine.passes.rewriting import RuleSet, Visit, changed, rewrite, rewrite_each
@@ -11,8 +9,6 @@ from engine.passes.rules import convolution
 from engine.passes.splats import is_splat_of
 
 RULES = RuleSet(convolution.RULES)
-
-Dimensions = tuple[int, ...]
 
 
 def fold_into_dot(module: Module) -> Module:
@@ -22,19 +18,12 @@ def fold_into_dot(module: Module) -> Module:
 
 def _fold_results(computation: Computation) -> Visit:
     users = computation.users()
-    alone = {
-        i
-        for i in computation.instructions
-        if i.opcode in ("transpose", "reduce")
-        and len(users[i.operands[0]]) == 1
-        and i.operands[0] is not computation.root
-    }
     single = {i for i in computation.instructions if len(users[i]) == 1 and i is not computation.root}
 
     def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
         if before.opcode == "convert" and all(each in single for each in _chain_below(before)):
             return summed_16_bit_dot(instruction)
-        if before not in alone:
+        if before.opcode not in ("reduce", "transpose") or before.operands[0] not in single:
             return None
         product = instruction.operands[0]
         if instruction.opcode == "reduce":
@@ -56,30 +45,16 @@ def _chain_below(instruction: Instruction) -> list[Instruction]:
 
 @RULES.on("dot")
 def transposed_operand(instruction: Instruction) -> Instruction | None:
-    """Reads an operand without its transpose."""
+    """Reads an operand without its transpose, if its free dimensions keep their order."""
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     operands = list(instruction.operands)
-    for index, side in enumerate(("lhs", "rhs")):
-        names = (f"{side}_batch_dimensions", f"{side}_contracting_dimensions")
-        folded = _before_transpose(operands[index], *(getattr(numbers, name) for name in names))
-        if folded is not None:
-            operands[index] = operands[index].operands[0]
-            new = replace(numbers, **dict(zip(names, folded, strict=True)))
+    for side, operand in enumerate(operands):
+        order = operand["dimensions"] if operand.opcode == "transpose" else ()
+        free = [order[d] for d in numbers.free(side, len(order))]
+        if order and free == sorted(free):
+            operands[side], new = operand.operands[0], numbers.renumbered(side, order.__getitem__)
             return changed(instruction, operands=operands, dot_dimension_numbers=new)
     return None
-
-
-def _before_transpose(
-    operand: Instruction, batch: Dimensions, contracting: Dimensions
-) -> tuple[Dimensions, Dimensions] | None:
-    """Batch and contracting dimensions before a transpose, if the free ones keep their order; else None."""
-    if operand.opcode != "transpose":
-        return None
-    permutation = operand["dimensions"]
-    free = [old for new, old in enumerate(permutation) if new not in batch + contracting]
-    if free != sorted(free):
-        return None
-    return tuple(permutation[d] for d in batch), tuple(permutation[d] for d in contracting)
 
 
 def transposed_dot(transpose: Instruction, dot: Instruction) -> Instruction | None:
@@ -88,14 +63,13 @@ def transposed_dot(transpose: Instruction, dot: Instruction) -> Instruction | No
     permutation = transpose["dimensions"]
     lhs, rhs = dot.operands
     batch = len(numbers.lhs_batch_dimensions)
-    lhs_free = lhs.array_shape.rank - batch - len(numbers.lhs_contracting_dimensions)
+    lhs_free = len(numbers.free(0, lhs.array_shape.rank))
     order = permutation[:batch]
     left, right = tuple(range(batch, batch + lhs_free)), tuple(range(batch + lhs_free, len(permutation)))
     if sorted(order) != list(range(batch)) or permutation[batch:] not in (left + right, right + left):
         return None
-    lhs_batch = tuple(numbers.lhs_batch_dimensions[d] for d in order)
-    rhs_batch = tuple(numbers.rhs_batch_dimensions[d] for d in order)
-    lhs_contracting, rhs_contracting = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
+    lhs_batch, rhs_batch = (tuple(each[d] for d in order) for each in numbers.batch)
+    lhs_contracting, rhs_contracting = numbers.contracting
     if permutation[batch:] == left + right:
         new = DotDimensionNumbers(lhs_contracting, rhs_contracting, lhs_batch, rhs_batch)
         return changed(dot, shape=transpose.shape, dot_dimension_numbers=new)
@@ -113,13 +87,10 @@ def summed_dot(reduce: Instruction, dot: Instruction) -> Instruction | None:
         return None
     if any(d >= len(numbers.lhs_batch_dimensions) for d in summed):
         return None
-    lhs, rhs = numbers.lhs_batch_dimensions, numbers.rhs_batch_dimensions
-    kept = [d for d in range(len(lhs)) if d not in summed]
+    kept = [d for d in range(len(numbers.lhs_batch_dimensions)) if d not in summed]
     new = DotDimensionNumbers(
-        numbers.lhs_contracting_dimensions + tuple(lhs[d] for d in summed),
-        numbers.rhs_contracting_dimensions + tuple(rhs[d] for d in summed),
-        tuple(lhs[d] for d in kept),
-        tuple(rhs[d] for d in kept),
+        *((*old, *(batch[d] for d in summed)) for old, batch in zip(numbers.contracting, numbers.batch, strict=True)),
+        *(tuple(batch[d] for d in kept) for batch in numbers.batch),
     )
     return changed(dot, shape=reduce.shape, dot_dimension_numbers=new)
 

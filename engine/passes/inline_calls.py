@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.ir import Computation, Instruction, Module
 from engine.ir.op_names import stage_in
 from engine.ir.outlining import are_distinct, outlined_call
+from engine.ops.control import branch_taken
 from engine.passes.rewriting import Callees, Names, changed, with_computations, with_parts
 
 
@@ -80,7 +81,4 @@ def constant_branch(instruction: Instruction, operands: tuple[Instruction, ...])
     """The index of the branch that a conditional takes, if its predicate or branch index is a constant."""
     if instruction.opcode != "conditional" or operands[0].opcode != "constant":
         return None
-    choice = operands[0]["literal"].item()
-    if isinstance(choice, bool):
-        return 0 if choice else 1
-    return choice if 0 <= choice < len(instruction.called) else len(instruction.called) - 1
+    return branch_taken(operands[0]["literal"], len(instruction.called))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.ir import Computation, Instruction, TupleShape
+from engine.ir import Computation, Instruction
+from engine.passes import construct
 from engine.passes.rewriting import Visit, changed, for_each, make
 
 
@@ -30,7 +31,7 @@ def limit_sorts(computation: Computation) -> Visit:
         number = result["tuple_index"] if result.opcode == "get-tuple-element" else None
         new_sort = result if number is None else result.operands[0]
         if sort not in limited:
-            limited[sort] = _with_limit(new_sort, limits[sort])
+            limited[sort] = construct.shaped(changed(new_sort, limit=limits[sort]))
         part = limited[sort]
         if number is not None:
             part = make(result, "get-tuple-element", part.tuple_shapes[number], (part,), tuple_index=number)
@@ -58,12 +59,3 @@ def _limit(sort: Instruction, users: dict[Instruction, list[Instruction]], root:
         return None
     limit = max(int(reader["slice_dimensions"][dimension].limit) for reader in readers)
     return limit if limit < sort.operands[0].array_shape.dimensions[dimension] else None
-
-
-def _with_limit(sort: Instruction, limit: int) -> Instruction:
-    (dimension,) = sort["dimensions"]
-    sizes = list(sort.operands[0].array_shape.dimensions)
-    sizes[dimension] = limit
-    shapes = [o.array_shape.with_dimensions(tuple(sizes)) for o in sort.operands]
-    shape = shapes[0] if len(shapes) == 1 else TupleShape(tuple(shapes))
-    return changed(sort, shape=shape, limit=limit)

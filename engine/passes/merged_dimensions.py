@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 
-from engine.ir import Computation, Instruction, Shape, TupleShape
+from engine.ir import Computation, Instruction, Shape
 from engine.passes import construct
 from engine.passes.fusible import is_elementwise, is_reduction, is_unit_reshape
+from engine.passes.loops.rebuilding import element_of
 from engine.passes.rewriting import RuleSet, Visit, changed, for_each, make
 from engine.passes.rules import reshape, trivial
 from engine.passes.splats import splat_value
@@ -31,10 +33,7 @@ class Merge:
     @property
     def merged(self) -> tuple[int, ...]:
         """The dimensions after the merge."""
-        first = 1
-        for size in self.split[: self.count]:
-            first *= size
-        return (first, *self.split[self.count :])
+        return (prod(self.split[: self.count]), *self.split[self.count :])
 
     def after(self, dimensions: Iterable[int]) -> tuple[int, ...] | None:
         """The numbers of some dimensions after the merge; None if some but not all merged ones are among them."""
@@ -65,16 +64,17 @@ class _Regions:
     def __init__(self, computation: Computation) -> None:
         self.users = computation.users()
         self.found: dict[Instruction, Merge] = {}
-        for instruction in computation.instructions:
-            merge = _merge_of(instruction)
-            if merge is None or (source := instruction.operands[0]) in self.found or not _computes(source):
+        reshapes = [i for i in computation.instructions if i.opcode == "reshape" and _computes(i.operands[0])]
+        for each in reshapes:
+            merge = _merge(each.operands[0], each)
+            if merge is None or each.operands[0] in self.found:
                 continue
-            if any(_computes(user) or is_reduction(user) for user in self.users[instruction]):
-                self._add(source, merge)
-        for instruction in computation.instructions:
-            merge = _split_of(instruction)
-            if merge is not None and _computes(instruction.operands[0]):
-                self._add_reductions([instruction], merge)
+            if any(_computes(user) or is_reduction(user) for user in self.users[each]):
+                self._add(each.operands[0], merge)
+        for each in reshapes:
+            merge = _merge(each, each.operands[0])
+            if merge is not None:
+                self._add_reductions([each], merge)
 
     def _add(self, start: Instruction, merge: Merge) -> None:
         """Adds the region of elementwise operations around `start`, if all of it can be merged."""
@@ -109,22 +109,9 @@ def _computes(instruction: Instruction) -> bool:
     return is_elementwise(instruction) and not is_unit_reshape(instruction)
 
 
-def _merge_of(instruction: Instruction) -> Merge | None:
-    """The merge of leading dimensions that a reshape performs; None for all other instructions."""
-    if instruction.opcode != "reshape":
-        return None
-    split, merged = instruction.operands[0].array_shape.dimensions, instruction.array_shape.dimensions
-    return _merge(split, merged)
-
-
-def _split_of(instruction: Instruction) -> Merge | None:
-    """The merge that a reshape undoes."""
-    if instruction.opcode != "reshape":
-        return None
-    return _merge(instruction.array_shape.dimensions, instruction.operands[0].array_shape.dimensions)
-
-
-def _merge(split: tuple[int, ...], merged: tuple[int, ...]) -> Merge | None:
+def _merge(before: Instruction, after: Instruction) -> Merge | None:
+    """The merge of leading dimensions by which two arrays of as many elements differ; None if they differ otherwise."""
+    split, merged = before.array_shape.dimensions, after.array_shape.dimensions
     count = len(split) - len(merged) + 1
     if count < 2 or len(merged) < 2 or 0 in split or 1 in split:
         return None
@@ -167,21 +154,13 @@ def _merged_reduce(instruction: Instruction, merge: Merge) -> Instruction:
     count = len(instruction.operands) // 2
     dimensions = merge.after(instruction["dimensions"])
     assert dimensions is not None
-    left = [size for d, size in enumerate(merge.merged) if d not in dimensions]
     arrays = [_flat(instruction, each, merge) for each in instruction.operands[:count]]
-    shapes = [each.with_dimensions(tuple(left)) for each in instruction.tuple_shapes]
-    shape: Shape | TupleShape = shapes[0] if isinstance(instruction.shape, Shape) else TupleShape(tuple(shapes))
-    reduced = changed(
-        instruction, shape=shape, operands=[*arrays, *instruction.operands[count:]], dimensions=dimensions
-    )
+    operands = [*arrays, *instruction.operands[count:]]
+    reduced = construct.shaped(changed(instruction, operands=operands, dimensions=dimensions))
     if isinstance(instruction.shape, Shape):
         return construct.reshape(instruction, reduced, instruction.array_shape.dimensions)
     results = [
-        construct.reshape(
-            instruction,
-            make(instruction, "get-tuple-element", shapes[k], (reduced,), tuple_index=k),
-            whole.dimensions,
-        )
+        construct.reshape(instruction, element_of(reduced, k), whole.dimensions)
         for k, whole in enumerate(instruction.tuple_shapes)
     ]
     return make(instruction, "tuple", instruction.shape, results)

@@ -6,22 +6,17 @@ the gradients are in memory until that decision.
 
 from __future__ import annotations
 
-from engine.ir import Computation, Instruction, Module
+from engine.ir import Computation, Instruction
 from engine.passes.loops.rebuilding import computation_of, element_of, parameter_of, substituted, tuple_of
-from engine.passes.rewriting import changed, rewrite
+from engine.passes.rewriting import changed, on_each
 
 HALF_TYPES = frozenset({"f16", "bf16"})
 WIDE = frozenset({"f32", "f64"})
 
 
-def narrow_arguments(module: Module) -> Module:
+@on_each("conditional")
+def narrow_arguments(instruction: Instruction) -> Instruction | None:
     """Moves conversions of 16-bit floats to wide types into the branches that take the wide array."""
-    return rewrite(module, _visit)
-
-
-def _visit(before: Instruction, instruction: Instruction) -> Instruction | None:
-    if instruction.opcode != "conditional":
-        return None
     choice, *arguments = instruction.operands
     given: dict[Instruction, Instruction] = {}
     branches = []

@@ -7,21 +7,21 @@ Terms of a sum that compare their index with a label, and their value at all oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
 import numpy as np
 
-from engine.ir import GatherDimensionNumbers, Instruction, Module, Shape
+from engine.ir import GatherDimensionNumbers, Instruction, Shape
 from engine.ir.affine import Affine, linear, loop_index, pull
+from engine.ir.module import topological
 from engine.ir.opcodes import NAN_SPREADS
 from engine.ops.apply import single_operation
 from engine.ops.registry import DEFINITIONS
 from engine.passes.construct import broadcast, elementwise, reshape, splat_of
 from engine.passes.fusible import is_elementwise, is_moving, is_scalar_constant, is_unit_reshape
-from engine.passes.rewriting import changed, make, rewrite
+from engine.passes.rewriting import changed, make, on_each
 from engine.passes.splats import splat_value
 
 MOST_OPERATIONS = 64
@@ -82,23 +82,10 @@ class OneHotTerms:
 
 def _inside(root: Instruction) -> list[Instruction] | None:
     """The elementwise operations that compute an array, operands first; None for too many, or none."""
-    found: dict[Instruction, None] = {}
-    stack: list[tuple[Instruction, Iterator[Instruction]]] = [(root, iter(root.operands))]
-    entered = {root}
     if not _is_inside(root):
         return None
-    while stack:
-        each, operands = stack[-1]
-        following = next((o for o in operands if o not in entered and _is_inside(o)), None)
-        if following is None:
-            found[each] = None
-            stack.pop()
-        else:
-            entered.add(following)
-            stack.append((following, iter(following.operands)))
-        if len(entered) > MOST_OPERATIONS:
-            return None
-    return list(found)
+    inside = [each for each in topological([root], _is_inside) if _is_inside(each)]
+    return inside if len(inside) <= MOST_OPERATIONS else None
 
 
 def _is_inside(instruction: Instruction) -> bool:
@@ -148,39 +135,6 @@ MOST_STEPS = 16
 """The largest number of arrays through which elements are followed."""
 
 
-class PickedElements:
-    """The elements [n] of arrays at positions in row-major order, s32 [n]."""
-
-    def __init__(self) -> None:
-        self.found: dict[tuple[Instruction, Instruction], Instruction | None] = {}
-        self.left = MOST_STEPS
-
-    def of(self, array: Instruction, at: Instruction) -> Instruction | None:
-        """The elements; None for too many steps, or too large an array."""
-        if (array, at) not in self.found:
-            self.left -= 1
-            too_large = array.array_shape.elements >= MOST_ELEMENTS
-            self.found[array, at] = None if self.left < 0 or too_large else self._of(array, at)
-        return self.found[array, at]
-
-    def _of(self, array: Instruction, at: Instruction) -> Instruction | None:
-        if array.opcode in ("reshape", "copy"):
-            return self.of(array.operands[0], at)
-        if is_moving(array):
-            return self.of(array.operands[0], _before(array, at))
-        shape = array.array_shape.with_dimensions(at.array_shape.dimensions)
-        if is_scalar_constant(array):
-            return splat_of(array, np.asarray(array["literal"]).reshape(()), shape)
-        if array.operands and is_elementwise(array):
-            if any(o.array_shape.dimensions != array.array_shape.dimensions for o in array.operands):
-                return None
-            operands = [self.of(operand, at) for operand in array.operands]
-            kept = [operand for operand in operands if operand is not None]
-            whole = len(kept) == len(operands)
-            return make(array, array.opcode, shape, kept, array.called, **array.attributes) if whole else None
-        return take_elements(reshape(array, array, (array.array_shape.elements,)), at)
-
-
 def take_elements(vector: Instruction, at: Instruction) -> Instruction:
     """The elements of a vector at positions in its bounds."""
     return make(
@@ -214,13 +168,10 @@ LEAST_TERMS = 4096
 """Shorter sums share a pass over the cache with the maximum and the exponentials. Measured on a Zen 5."""
 
 
-def one_hot_sums(module: Module) -> Module:
-    """Replaces every sum of one-hot terms along the last dimension by its term at the label, with the same bits."""
-    return rewrite(module, _term)
-
-
-def _term(before: Instruction, instruction: Instruction) -> Instruction | None:
-    if instruction.opcode != "reduce" or len(instruction.operands) != 2:
+@on_each("reduce")
+def one_hot_sums(instruction: Instruction) -> Instruction | None:
+    """Replaces a sum of one-hot terms along the last dimension by its term at the label, with the same bits."""
+    if len(instruction.operands) != 2:
         return None
     summed, initial = instruction.operands
     shape = summed.array_shape
@@ -247,54 +198,69 @@ class _AtLabel:
     """The values [rows] that arrays [..., terms] have at each row's label, or at the nearest index to it."""
 
     def __init__(self, terms: OneHotTerms) -> None:
-        self.terms, self.like = terms, terms.test
-        *leading, self.count = terms.test.array_shape.dimensions
+        self.inside, self.like = terms.inside, terms.test
+        self.dimensions = terms.test.array_shape.dimensions
+        *leading, self.count = self.dimensions
         self.leading = tuple(leading)
         self.rows = terms.test.array_shape.elements // self.count
         labels = terms.labels.array_shape
-        self.shape = labels.with_dimensions((self.rows,))
+        shape = labels.with_dimensions((self.rows,))
         flat = reshape(self.like, terms.labels, (self.rows,))
-        ends = [splat_of(self.like, np.asarray(end, labels.dtype), self.shape) for end in (0, self.count - 1)]
+        ends = [splat_of(self.like, np.asarray(end, labels.dtype), shape) for end in (0, self.count - 1)]
         self.label = elementwise(self.like, "minimum", elementwise(self.like, "maximum", flat, ends[0]), ends[1])
-        self.found: dict[Instruction, Instruction | None] = {}
-        self.picked = PickedElements()
-
-    def value(self, root: Instruction) -> Instruction | None:
-        """The values of one array; None if they are not computed from few elements."""
-        for each in [*self.terms.inside, root]:
-            if each not in self.found:
-                self.found[each] = self._elementwise(each)
-        return self.found[root]
-
-    def _elementwise(self, each: Instruction) -> Instruction | None:
-        operands = [self._operand(operand) for operand in each.operands]
-        if any(operand is None for operand in operands):
-            return None
-        shape = each.array_shape.with_dimensions((self.rows,))
-        return make(each, each.opcode, shape, [o for o in operands if o is not None], each.called, **each.attributes)
-
-    def _operand(self, operand: Instruction) -> Instruction | None:
-        if operand not in self.found:
-            self.found[operand] = self._leaf(operand)
-        return self.found[operand]
-
-    def _leaf(self, leaf: Instruction) -> Instruction | None:
-        last = len(self.leading)
-        if leaf.opcode == "iota" and leaf["iota_dimension"] == last:
-            return make(leaf, "convert", leaf.array_shape.with_dimensions((self.rows,)), (self.label,))
-        if leaf.opcode == "broadcast":
-            source, mapping = leaf.operands[0], leaf["dimensions"]
-            if last not in mapping:
-                return reshape(leaf, broadcast(leaf, source, self.leading, mapping), (self.rows,))
-            return take_elements(source, self.label) if mapping == (last,) else None
-        if leaf.array_shape.rank != last + 1:
-            return None
-        return self.picked.of(leaf, self.position)
+        self.found: dict[tuple[Instruction, Instruction], Instruction | None] = {}
+        self.left = MOST_STEPS
 
     @cached_property
     def position(self) -> Instruction:
         """s32 [rows]: where the labels' elements are in arrays [..., terms]."""
-        like, index = self.like, Shape("s32", (self.rows,))
-        row = make(like, "iota", index, (), iota_dimension=0)
-        begin = elementwise(like, "multiply", row, splat_of(like, np.asarray(self.count, np.int32), index))
-        return elementwise(like, "add", begin, make(like, "convert", index, (self.label,)))
+        row = make(self.like, "iota", Shape("s32", (self.rows,)), (), iota_dimension=0)
+        begin = elementwise(self.like, "multiply", row, _number(row, self.count))
+        return elementwise(self.like, "add", begin, make(self.like, "convert", row.shape, (self.label,)))
+
+    def value(self, array: Instruction) -> Instruction | None:
+        """The values of one array; None if they are not computed from few elements."""
+        return self._at(array, self.position)
+
+    def _at(self, array: Instruction, at: Instruction) -> Instruction | None:
+        """The elements of an array at positions in row-major order, s32 [rows]."""
+        if (array, at) not in self.found:
+            is_whole = at is self.position and array.array_shape.dimensions == self.dimensions
+            self.found[array, at] = self._at_label(array) if is_whole else self._followed(array, at)
+        return self.found[array, at]
+
+    def _at_label(self, array: Instruction) -> Instruction | None:
+        last = len(self.leading)
+        if array in self.inside:
+            return self._computed(array, self.position)
+        if array.opcode == "iota" and array["iota_dimension"] == last:
+            return make(array, "convert", array.array_shape.with_dimensions((self.rows,)), (self.label,))
+        if array.opcode == "broadcast":
+            source, mapping = array.operands[0], array["dimensions"]
+            if last not in mapping:
+                return reshape(array, broadcast(array, source, self.leading, mapping), (self.rows,))
+            return take_elements(source, self.label) if mapping == (last,) else None
+        return self._followed(array, self.position)
+
+    def _followed(self, array: Instruction, at: Instruction) -> Instruction | None:
+        """The elements, through data movement and operations on elements; None for too many, or too large an array."""
+        self.left -= 1
+        if self.left < 0 or array.array_shape.elements >= MOST_ELEMENTS:
+            return None
+        if array.opcode in ("reshape", "copy"):
+            return self._at(array.operands[0], at)
+        if is_moving(array):
+            return self._at(array.operands[0], _before(array, at))
+        if is_scalar_constant(array):
+            return splat_of(array, array["literal"].reshape(()), array.array_shape.with_dimensions((self.rows,)))
+        if array.operands and is_elementwise(array):
+            return self._computed(array, at)
+        return take_elements(reshape(array, array, (array.array_shape.elements,)), at)
+
+    def _computed(self, array: Instruction, at: Instruction) -> Instruction | None:
+        if any(operand.array_shape.dimensions != array.array_shape.dimensions for operand in array.operands):
+            return None
+        operands = [self._at(operand, at) for operand in array.operands]
+        kept = [operand for operand in operands if operand is not None]
+        shape = array.array_shape.with_dimensions((self.rows,))
+        return changed(array, shape=shape, operands=kept) if len(kept) == len(operands) else None

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from engine.ir import Computation, Instruction, Module, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import OUTLINED, target_of
-from engine.ir.module import topological
+from engine.ir.module import reached, topological
 from engine.ir.opcodes import AFFINE, CONTROL_FLOW, EFFECTS
 from engine.ir.outlining import has_outlined_calls, is_gradient, outlined_call
 from engine.passes.common_subexpressions import EqualComputations, common_subexpressions
 from engine.passes.inline_calls import inline_calls
-from engine.passes.rewriting import Callees, Names, rewrite, with_computations, with_parts
-from engine.passes.scheduling import by_priority
+from engine.passes.loops.rebuilding import element_of, tuple_of
+from engine.passes.rewriting import rewrite, rewrite_each, with_parts
 
 REPEATED = AFFINE | {"constant", "iota"}
 """Opcodes that are repeated in the gradient instead of being stored: they take no work, or no memory."""
@@ -42,28 +42,20 @@ def split(
     ours = joint.root.operands[:results]
     function = set(topological(ours))
     function |= {i for i in joint.instructions if i.opcode == "get-tuple-element" and i.operands[0] in function}
-    gradient = [i for i in joint.instructions if i in set(topological(joint.root.operands[results:]))]
+    gradient = set(topological(joint.root.operands[results:]))
     stored = _stored(joint, gradient, function)
-    root = _tuple("results", [*ours, *stored])
+    root = tuple_of("results", [*ours, *stored])
     kept = [i for i in joint.instructions if i in function or _is_among(i, parameters)]
     return Computation(joint.name, [*kept, root], root), _rest(joint, results, stored, function, is_tuple), stored
 
 
-def _stored(joint: Computation, gradient: Sequence[Instruction], function: set[Instruction]) -> list[Instruction]:
+def _stored(joint: Computation, gradient: set[Instruction], function: set[Instruction]) -> list[Instruction]:
     """The function's values that instructions of the gradient read, directly or through those that are repeated."""
     ours = [each for each in gradient if each not in function and target_of(each) != UPSTREAM]
     read = {operand for each in ours for operand in each.operands if operand in function}
     read |= {each for each in joint.root.operands if each in function and each in gradient}
-    found: dict[Instruction, None] = {}
-    pending, seen = list(read), set(read)
-    while pending:
-        each = pending.pop()
-        if each.opcode in REPEATED:
-            pending += [operand for operand in each.operands if operand not in seen]
-            seen.update(each.operands)
-        elif each.opcode != "parameter":
-            found[each] = None
-    return [each for each in joint.instructions if each in found]
+    found = reached(read, lambda each: each.operands if each.opcode in REPEATED else ())
+    return [each for each in joint.instructions if each in found and each.opcode not in (*REPEATED, "parameter")]
 
 
 def _rest(
@@ -77,7 +69,7 @@ def _rest(
     instructions = list(new.values())
     new |= {each: new[each.operands[0]] for each in joint.instructions if target_of(each) == UPSTREAM}
     wanted = joint.root.operands[results:]
-    needed = _needed(wanted, new)
+    needed = set(topological(wanted, lambda each: each not in new))
     for each in joint.instructions:
         if each in needed and each not in new:
             copy = with_parts(each, [new[operand] for operand in each.operands])
@@ -85,29 +77,13 @@ def _rest(
             instructions.append(copy)
     root = new[wanted[0]]
     if is_tuple:
-        root = _tuple("gradients", [new[each] for each in wanted])
+        root = tuple_of("gradients", [new[each] for each in wanted])
         instructions.append(root)
     return Computation(f"{joint.name}_gradient", instructions, root)
 
 
-def _needed(wanted: Sequence[Instruction], given: dict[Instruction, Instruction]) -> set[Instruction]:
-    """All values on which the wanted ones depend, up to the given ones."""
-    found: set[Instruction] = set()
-    pending = list(wanted)
-    while pending:
-        each = pending.pop()
-        if each not in found:
-            found.add(each)
-            pending += () if each in given else each.operands
-    return found
-
-
 def _is_among(instruction: Instruction, parameters: int) -> bool:
     return instruction.opcode == "parameter" and instruction["parameter_number"] < parameters
-
-
-def _tuple(name: str, operands: Sequence[Instruction]) -> Instruction:
-    return Instruction(name, "tuple", TupleShape(tuple(each.shape for each in operands)), tuple(operands))
 
 
 Prepare = Callable[[Module], Module]
@@ -125,7 +101,7 @@ def with_prepared_bodies(module: Module, prepare: Prepare, order: Prepare) -> Mo
     if not has_outlined_calls(module):
         return module
     bodies = _Bodies(prepare, order)
-    return with_computations(module, lambda each, new: _Calls(each, new, bodies).run())
+    return rewrite_each(module, lambda computation: _Calls(computation, bodies).visit)
 
 
 def call_prepared_bodies(module: Module) -> Module:
@@ -142,9 +118,7 @@ def call_prepared_bodies(module: Module) -> Module:
 
 def _bodies(module: Module) -> Counter[Computation]:
     """The prepared bodies, with the numbers of their custom calls."""
-    return Counter(
-        i[BODY] for computation in module.computations() for i in computation.instructions if BODY in i.attributes
-    )
+    return Counter(i[BODY] for i in module.instructions() if BODY in i.attributes)
 
 
 def _is_plain(body: Computation) -> bool:
@@ -212,82 +186,50 @@ def _elements(builder: Builder, value: Instruction) -> list[Instruction]:
 
 
 class _Calls:
-    """Replaces the outlined calls of one computation: those of a function and its gradient together."""
+    """The rule for the outlined calls of one computation: a function's and its gradient's are replaced together."""
 
-    def __init__(self, computation: Computation, callees: Callees, bodies: _Bodies) -> None:
-        self.computation, self.callees, self.bodies = computation, callees, bodies
+    def __init__(self, computation: Computation, bodies: _Bodies) -> None:
+        self.bodies = bodies
         calls = [i for i in computation.instructions if outlined_call(i)]
         functions = {outlined_call(i): i for i in calls if not is_gradient(i)}
         self.gradients = {
             function: call for call in calls if is_gradient(call) and (function := functions.get(outlined_call(call)))
         }
         self.functions = {call: function for function, call in self.gradients.items()}
-        self.names = Names(computation.instructions)
-        self.instructions: list[Instruction] = []
-        self.new: dict[Instruction, Instruction] = {}
-        self.kept: dict[Instruction, list[Instruction]] = {}
+        self.results: dict[Instruction, list[Instruction]] = {}
+        """The results of each function that has a gradient: those of its call, then those for the gradient."""
 
-    def run(self) -> Computation:
-        # A gradient that does not depend on the function's results may come before it.
-        needs = {i: tuple({*i.operands, *self._function_of(i)}) for i in self.computation.instructions}
-        for instruction in by_priority(needs, lambda _: 0) if self.gradients else self.computation.instructions:
-            if outlined_call(instruction):
-                self.new[instruction] = self._call(instruction)
-            else:
-                operands = [self.new[operand] for operand in instruction.operands]
-                called = [self.callees.get(callee, callee) for callee in instruction.called]
-                self.new[instruction] = self._add(with_parts(instruction, operands, called), instruction)
-        return Computation(self.computation.name, self.instructions, self.new[self.computation.root])
+    def visit(self, before: Instruction, _: Instruction) -> Instruction | None:
+        """The custom call in place of an outlined call; of a function with a gradient, its results alone."""
+        if not outlined_call(before):
+            return None
+        function = self.functions.get(before, before)
+        if function not in self.gradients:
+            return _custom_call(before, self.bodies.alone(before.called[0]), before.operands)
+        gradient = self.gradients[function]
+        places = _places(function, gradient)
+        body, of_gradient, kept = self.bodies.pair(function.called[0], gradient.called[0], places)
+        if function not in self.results:
+            call = _custom_call(function, body, function.operands)
+            self.results[function] = [element_of(call, number) for number in range(len(body.root.operands))]
+        results = self.results[function]
+        own, stored = results[: len(results) - len(kept)], results[len(results) - len(kept) :]
+        if before is function:
+            return tuple_of(function.name, own) if isinstance(function.shape, TupleShape) else own[0]
+        upstream = [o for o, place in zip(gradient.operands, places, strict=True) if place >= len(function.operands)]
+        return _custom_call(gradient, of_gradient, [*function.operands, *upstream, *stored])
 
-    def _function_of(self, call: Instruction) -> tuple[Instruction, ...]:
-        return (self.functions[call],) if call in self.functions else ()
 
-    def _call(self, call: Instruction) -> Instruction:
-        if call in self.gradients or call in self.functions:
-            function = self.functions.get(call, call)
-            gradient = self.gradients[function]
-            if call is function:
-                return self._function(function, gradient)
-            places = self._places(function, gradient)
-            _, body, _ = self.bodies.pair(function.called[0], gradient.called[0], places)
-            upstream = [o for o, place in zip(call.operands, places, strict=True) if place >= len(function.operands)]
-            operands = [self.new[operand] for operand in (*function.operands, *upstream)]
-            return self._custom_call(call, body, [*operands, *self.kept[function]])
-        return self._custom_call(call, self.bodies.alone(call.called[0]), [self.new[o] for o in call.operands])
+def _places(function: Instruction, gradient: Instruction) -> list[int]:
+    """Numbers the operands of the gradient's call: those of the function's call keep theirs, new ones follow."""
+    places = {operand: number for number, operand in reversed([*enumerate(function.operands)])}
+    found, count = [], len(function.operands)
+    for operand in gradient.operands:
+        found.append(places.get(operand, count))
+        count += operand not in places
+    return found
 
-    def _function(self, function: Instruction, gradient: Instruction) -> Instruction:
-        """The call of a function, with its results alone: the others are for its gradient."""
-        body, _, kept = self.bodies.pair(function.called[0], gradient.called[0], self._places(function, gradient))
-        call = self._custom_call(function, body, [self.new[operand] for operand in function.operands])
-        assert isinstance(call.shape, TupleShape)
-        elements = [
-            self._add(Instruction("get-tuple-element", "get-tuple-element", shape, (call,), {"tuple_index": number}))
-            for number, shape in enumerate(call.shape.elements)
-        ]
-        results = elements[: len(elements) - len(kept)]
-        self.kept[function] = elements[len(results) :]
-        if not isinstance(function.shape, TupleShape):
-            return results[0]
-        return self._add(Instruction("tuple", "tuple", function.shape, tuple(results)))
 
-    @staticmethod
-    def _places(function: Instruction, gradient: Instruction) -> list[int]:
-        """Numbers the operands of the gradient's call: those of the function's call keep theirs, new ones follow."""
-        places = {operand: number for number, operand in reversed([*enumerate(function.operands)])}
-        found, count = [], len(function.operands)
-        for operand in gradient.operands:
-            found.append(places.get(operand, count))
-            count += operand not in places
-        return found
-
-    def _custom_call(self, like: Instruction, body: Computation, operands: Sequence[Instruction]) -> Instruction:
-        attributes = {"custom_call_target": OUTLINED, BODY: body}
-        shape = body.root.shape
-        return self._add(
-            Instruction(like.name, "custom-call", shape, tuple(operands), attributes, (), like.op_name), like
-        )
-
-    def _add(self, instruction: Instruction, like: Instruction | None = None) -> Instruction:
-        instruction = self.names.settle(instruction, instruction if like is None else like)
-        self.instructions.append(instruction)
-        return instruction
+def _custom_call(like: Instruction, body: Computation, operands: Sequence[Instruction]) -> Instruction:
+    attributes = {"custom_call_target": OUTLINED, BODY: body}
+    return Instruction(like.name, "custom-call", body.root.shape, tuple(operands), attributes, (), like.op_name)

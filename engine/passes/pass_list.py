@@ -70,6 +70,8 @@ class PassPipeline(NamedTuple):
     applies: Callable[[Module, Settings], bool] = lambda module, settings: True
 
 
+FOLDING: tuple[Pass, ...] = (simplify_shapes, constant_folding, fold_into_dot, simplify_shapes, simplify_arithmetic)
+
 SIMPLIFICATION: tuple[Pass, ...] = (
     inline_calls,
     dead_code,
@@ -85,11 +87,7 @@ SIMPLIFICATION: tuple[Pass, ...] = (
     # Folding has made predicates constant, and arithmetic rules have made shapes equal.
     inline_calls,
     dead_code,
-    simplify_shapes,
-    constant_folding,
-    fold_into_dot,
-    simplify_shapes,
-    simplify_arithmetic,
+    *FOLDING,
     common_subexpressions,
     limit_sorts,
     dead_code,
@@ -115,11 +113,7 @@ LOOP_PASSES: tuple[Pass, ...] = (
     prune_loop_states,
     inline_calls,
     common_subexpressions,
-    simplify_shapes,
-    constant_folding,
-    fold_into_dot,
-    simplify_shapes,
-    simplify_arithmetic,
+    *FOLDING,
     dead_code,
 )
 
@@ -168,7 +162,7 @@ BODY_PASSES, ORDERING = MODULE_PASSES[:-3], MODULE_PASSES[-2:]
 
 
 def _has_loops(module: Module) -> bool:
-    return any(i.opcode == "while" for computation in module.computations() for i in computation.instructions)
+    return any(i.opcode == "while" for i in module.instructions())
 
 
 def run_pipelines(

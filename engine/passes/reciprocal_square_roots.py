@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from engine.ir import Instruction, Module
 from engine.passes.rewriting import RuleSet, make, rewrite
+from engine.passes.splats import splat_value
 
 RULES = RuleSet()
 ULPS = 2
@@ -33,19 +34,12 @@ def divide_by_square_root_and_constant(instruction: Instruction) -> Instruction 
     if y.opcode != "add" or instruction.array_shape.element_type != "f32" or instruction.get("result_accuracy"):
         return None
     root, other = y.operands if y.operands[0].opcode == "sqrt" else y.operands[::-1]
-    if root.opcode != "sqrt" or not _is_ordinary_constant(other):
+    added = splat_value(other)
+    if root.opcode != "sqrt" or added is None or not LEAST <= added < LARGEST:
         return None
     estimated = make(root, "sqrt", root.shape, root.operands, result_accuracy=ULPS)
     divisor = make(y, "add", y.shape, (estimated, other))
     return make(instruction, "divide", instruction.shape, (x, divisor), result_accuracy=ULPS)
-
-
-def _is_ordinary_constant(instruction: Instruction) -> bool:
-    if instruction.opcode == "broadcast":
-        (instruction,) = instruction.operands
-    if instruction.opcode != "constant" or instruction.array_shape.elements != 1:
-        return False
-    return LEAST <= float(instruction["literal"].reshape(-1)[0]) < LARGEST
 
 
 def reciprocal_square_roots(module: Module) -> Module:

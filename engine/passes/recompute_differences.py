@@ -20,15 +20,9 @@ def recompute_differences(computation: Computation) -> Visit:
     chosen = {each for each in computation.instructions if _is_cheap(each, users[each])}
 
     def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
-        if not any(o in chosen and users[o][0] is not before for o in before.operands):
-            return None
-        pairs = zip(before.operands, instruction.operands, strict=True)
-        copies: dict[Instruction, Instruction] = {}
-        for old, new in pairs:
-            again = old in chosen and users[old][0] is not before
-            copies.setdefault(old, changed(new) if again else new)
-        operands = [copies[old] for old in before.operands]
-        return changed(instruction, operands=operands)
+        pairs = list(zip(before.operands, instruction.operands, strict=True))
+        copies = {old: changed(new) for old, new in pairs if old in chosen and users[old][0] is not before}
+        return changed(instruction, operands=[copies.get(old, new) for old, new in pairs]) if copies else None
 
     return visit
 

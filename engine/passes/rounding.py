@@ -11,8 +11,9 @@ import numpy as np
 
 from engine.ir import AnyShape, Computation, Instruction, Module, Shape, SliceDimension, TupleShape
 from engine.ir.floating_point import REPLICAS, ROUNDING_SCOPE, SCOPE_OFF, SCOPE_ON, VARYING, FloatingPoint
-from engine.ir.opcodes import CONTRACTIONS, CONTROL_FLOW, ELEMENTWISE, EXACT, LINEAR_ALGEBRA, REDUCTIONS
-from engine.passes.construct import broadcast, constant, reshape, slice_of
+from engine.ir.opcodes import CONTRACTIONS, ELEMENTWISE, EXACT, LINEAR_ALGEBRA, REDUCTIONS
+from engine.ir.properties import steered_computations
+from engine.passes.construct import broadcast, constant, convert, reshape, slice_of
 from engine.passes.rewriting import Visit, changed, make, rewrite_each
 
 HALF, WIDE = "f16", "f32"
@@ -30,13 +31,7 @@ def explicit_rounding(module: Module, floating_point: FloatingPoint) -> Module:
     """
     if floating_point.overflow == "infinity" and not _has_scopes(module):
         return module
-    steered = {module.entry} | {
-        called
-        for each in module.computations()
-        for i in each.instructions
-        if i.opcode in CONTROL_FLOW
-        for called in i.called
-    }
+    steered = steered_computations(module)
     bodies = WidenedBodies()
 
     def visit_for(computation: Computation) -> Visit:
@@ -48,16 +43,12 @@ def explicit_rounding(module: Module, floating_point: FloatingPoint) -> Module:
 
 
 def _has_scopes(module: Module) -> bool:
-    return any(_scope(i) == SCOPE_ON for c in module.computations() for i in c.instructions)
+    return any(_hint(i, ROUNDING_SCOPE) == SCOPE_ON for i in module.instructions())
 
 
 def _hint(instruction: Instruction, name: str) -> str | None:
     found: str | None = instruction.get("frontend_attributes", {}).get(name)
     return found
-
-
-def _scope(instruction: Instruction) -> str | None:
-    return _hint(instruction, ROUNDING_SCOPE)
 
 
 def narrows(instruction: Instruction) -> bool:
@@ -93,12 +84,12 @@ class _Roundings:
         if instruction.opcode == "convert":
             (x,) = instruction.operands
             if x.array_shape.element_type != WIDE and (stochastic or x.array_shape.element_type != "f64"):
-                x = _converted(x)
+                x = convert(x, x, WIDE)
             return self._rounded(instruction, x, stochastic)
         return self._split(instruction, self._computed_wide(instruction), stochastic)
 
     def _is_stochastic(self, instruction: Instruction) -> bool:
-        scope = _scope(instruction)
+        scope = _hint(instruction, ROUNDING_SCOPE)
         if scope in (SCOPE_ON, SCOPE_OFF):
             return scope == SCOPE_ON
         if self._floating_point.stochastic_rounding == "replica-identical":
@@ -109,7 +100,7 @@ class _Roundings:
         """The operation in f32. Products keep f16 operands, which their lowering reads."""
         operands = instruction.operands
         if instruction.opcode not in CONTRACTIONS:
-            operands = tuple(_converted(o) if o.array_shape.element_type == HALF else o for o in operands)
+            operands = tuple(convert(o, o, WIDE) if o.array_shape.element_type == HALF else o for o in operands)
         called = instruction.called
         if instruction.opcode in REDUCTIONS:
             called = tuple(self._bodies.of(body) for body in called)
@@ -162,11 +153,6 @@ class _Roundings:
         return reshape(like, slice_of(like, spread, ranges), shape.dimensions)
 
 
-def _converted(operand: Instruction) -> Instruction:
-    """The operand as f32."""
-    return make(operand, "convert", operand.array_shape.with_type(WIDE), (operand,))
-
-
 class WidenedBodies:
     """Scalar computations with f32 in place of f16, built once each."""
 
@@ -182,17 +168,15 @@ class WidenedBodies:
     def _widened(self, body: Computation) -> Computation:
         new: dict[Instruction, Instruction] = {}
         for instruction in body.instructions:
-            attributes = dict(instruction.attributes)
+            literal = {}
             if instruction.opcode == "constant" and instruction.array_shape.element_type == HALF:
-                attributes["literal"] = instruction["literal"].astype(np.float32)
-            new[instruction] = Instruction(
-                instruction.name,
-                instruction.opcode,
-                wide_shape(instruction.shape),
-                tuple(new[operand] for operand in instruction.operands),
-                attributes,
-                tuple(self.of(called) for called in instruction.called),
-                instruction.op_name,
+                literal = {"literal": instruction["literal"].astype(np.float32)}
+            new[instruction] = changed(
+                instruction,
+                shape=wide_shape(instruction.shape),
+                operands=[new[operand] for operand in instruction.operands],
+                called=tuple(self.of(called) for called in instruction.called),
+                **literal,
             )
         return Computation(f"{body.name}.{WIDE}", list(new.values()), new[body.root])
 

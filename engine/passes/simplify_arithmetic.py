@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from engine.ir import Module
 from engine.passes.rewriting import RuleSet, rewrite
-from engine.passes.rules import arithmetic, broadcast, convert, elementwise, logic, reshape
+from engine.passes.rules import arithmetic, broadcast, convert, elementwise, logic, reshape, trivial
 
 # Arithmetic moves before reshapes: unless these merge at once, a chain takes quadratic time.
-RULES = RuleSet(arithmetic.RULES, logic.RULES, convert.RULES, elementwise.RULES, reshape.RULES, broadcast.RULES)
+RULES = RuleSet(*(each.RULES for each in (arithmetic, logic, convert, elementwise, trivial, reshape, broadcast)))
 
 
 def simplify_arithmetic(module: Module) -> Module:

@@ -10,16 +10,8 @@ from engine.ir import Module
 from engine.passes.rewriting import RuleSet, rewrite
 from engine.passes.rules import broadcast, joining, reduction, reshape, shorthand, slice, transpose, trivial
 
-RULES = RuleSet(
-    trivial.RULES,
-    reshape.RULES,
-    transpose.RULES,
-    broadcast.RULES,
-    slice.RULES,
-    joining.RULES,
-    reduction.RULES,
-    shorthand.RULES,
-)
+FAMILIES = (trivial, reshape, transpose, broadcast, slice, joining, reduction, shorthand)
+RULES = RuleSet(*(each.RULES for each in FAMILIES))
 
 
 def simplify_shapes(module: Module) -> Module:

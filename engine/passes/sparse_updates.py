@@ -8,16 +8,18 @@ may have several gradients of the same ids: Keras 3's Adagrad has one of the squ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.ir import Computation, Instruction, Module, ScatterDimensionNumbers, Shape
+from engine.ir import Instruction, Module, ScatterDimensionNumbers, Shape
+from engine.ir.builder import Builder
 from engine.ops.apply import single_operation
 from engine.passes.construct import broadcast
-from engine.passes.equal_rows import EqualRows, pair, take_rows
+from engine.passes.equal_rows import EqualRows, take_rows
 from engine.passes.fusible import is_elementwise
-from engine.passes.rewriting import make, rewrite_each
+from engine.passes.rewriting import changed, rewrite
+from engine.passes.splats import is_splat_of, splat_value
 
 WORTH_ELEMENTS = 1 << 18
 """Least elements of a table; a smaller one is updated whole."""
@@ -40,26 +42,8 @@ def sparse_updates(module: Module) -> Module:
         updates += [_find_update(module, others)] if len(others) > 1 else []
         for update in updates:
             if update is not None:
-                replacements |= _UpdatedRows(update).replacements()
-    if not replacements:
-        return module
-
-    def visit(before: Instruction, _: Instruction) -> Instruction | None:
-        return replacements.get(before)
-
-    def keep(before: Instruction, _: Instruction) -> Instruction | None:
-        return None
-
-    return rewrite_each(module, lambda computation: visit if computation is module.entry else keep)
-
-
-@dataclass(frozen=True, slots=True)
-class RowUpdate:
-    """Gradients by rows, the operations on them, and for each variable's new value the parameter with the old one."""
-
-    gradients: list[Instruction]
-    inside: tuple[Instruction, ...]
-    results: dict[Instruction, Instruction]
+                replacements |= update.replacements()
+    return rewrite(module, lambda before, _: replacements.get(before)) if replacements else module
 
 
 def is_row_sum(instruction: Instruction, batches: int = 1) -> bool:
@@ -76,13 +60,7 @@ def is_row_sum(instruction: Instruction, batches: int = 1) -> bool:
     flat = ids.array_shape.dimensions in ((named,), (named, 1))
     # Ids are compared with the number of rows, in their own type.
     counted = shape.dimensions[0] <= np.iinfo(ids.array_shape.dtype).max
-    return instruction["scatter_dimension_numbers"] == ROW_SCATTER and flat and counted and _is_zero(table)
-
-
-def _is_zero(instruction: Instruction) -> bool:
-    while instruction.opcode in ("broadcast", "reshape"):
-        instruction = instruction.operands[0]
-    return instruction.opcode == "constant" and not np.any(instruction["literal"])
+    return instruction["scatter_dimension_numbers"] == ROW_SCATTER and flat and counted and is_splat_of(table, 0)
 
 
 def _find_update(module: Module, gradients: list[Instruction]) -> RowUpdate | None:
@@ -105,7 +83,7 @@ def _find_update(module: Module, gradients: list[Instruction]) -> RowUpdate | No
             if value[instruction] is not olds[instruction]:
                 return None
             results[instruction] = olds[instruction]
-    return RowUpdate(gradients, tuple(inside), results) if results else None
+    return RowUpdate(gradients, inside, results) if results else None
 
 
 def _is_by_row(operand: Instruction, gradient: Instruction) -> bool:
@@ -124,7 +102,7 @@ def _without_gradient(instruction: Instruction, value: dict[Instruction, object]
     if opcode in ("negate", "abs", "sqrt", "convert", "divide") and seen[0] == "zero":
         return "zero"
     if opcode in ("minimum", "maximum") and "zero" in seen:
-        bound = _constant_of(instruction.operands[1 - seen.index("zero")])
+        bound = splat_value(instruction.operands[1 - seen.index("zero")])
         # Clipping by value has such operations.
         return "zero" if bound is not None and (bound >= 0 if opcode == "minimum" else bound <= 0) else None
     if opcode in ("add", "subtract") and seen[1] == "zero":
@@ -134,56 +112,46 @@ def _without_gradient(instruction: Instruction, value: dict[Instruction, object]
     return None
 
 
-def _constant_of(instruction: Instruction) -> float | None:
-    """The number that a splat repeats; None if it is no splat of a constant."""
-    while instruction.opcode in ("broadcast", "reshape"):
-        instruction = instruction.operands[0]
-    known = instruction.opcode == "constant" and instruction.array_shape.elements == 1
-    return float(np.asarray(instruction["literal"]).reshape(())) if known else None
+@dataclass(frozen=True, slots=True)
+class RowUpdate:
+    """An update of a whole table, which becomes an update of only the batch's rows.
 
+    It has gradients by rows, the operations on them, and for each variable's new value the parameter with the old one.
+    `small` has the rows of tables.
+    """
 
-class _UpdatedRows:
-    """Rewrites an update of a whole table to an update of only the batch's rows."""
+    gradients: list[Instruction]
+    inside: list[Instruction]
+    results: dict[Instruction, Instruction]
+    small: dict[Instruction, Instruction] = field(default_factory=dict)
 
-    def __init__(self, update: RowUpdate) -> None:
-        self.update = update
-        self.like = update.gradients[0]
-        _, ids, rows = self.like.operands
-        self.shape = rows.array_shape
-        self.ids = ids
-        self.small: dict[Instruction, Instruction] = {}
+    @property
+    def like(self) -> Instruction:
+        return self.gradients[0]
 
     def replacements(self) -> dict[Instruction, Instruction]:
         """Maps each new table to the scatter of its new rows into the old one."""
         equal = EqualRows(self.like)
-        for gradient in self.update.gradients:
+        for gradient in self.gradients:
             self.small[gradient] = take_rows(self.like, equal.sums(gradient.operands[2]), equal.first)
-        for instruction in self.update.inside:
+        for instruction in self.inside:
             operands = [self._row_values(o) for o in instruction.operands]
-            self.small[instruction] = make(
-                instruction, instruction.opcode, self.shape, operands, **instruction.attributes
-            )
-        return {
-            new: self._put(old, self.small[new], _assignment(self.shape.element_type))
-            for new, old in self.update.results.items()
-        }
+            self.small[instruction] = changed(instruction, shape=self.like.operands[2].shape, operands=operands)
+        return {new: self._put(old, self.small[new]) for new, old in self.results.items()}
 
     def _row_values(self, operand: Instruction) -> Instruction:
         if operand not in self.small:
             if operand.opcode == "parameter":
-                self.small[operand] = take_rows(self.like, operand, self.ids)
+                self.small[operand] = take_rows(self.like, operand, self.like.operands[1])
             else:
                 scalar, mapping = operand.operands[0], operand["dimensions"]
-                self.small[operand] = broadcast(operand, scalar, self.shape.dimensions, mapping)
+                self.small[operand] = broadcast(operand, scalar, self.like.operands[2].array_shape.dimensions, mapping)
         return self.small[operand]
 
-    def _put(self, table: Instruction, rows: Instruction, body: Computation) -> Instruction:
-        return make(
-            *(self.like, "scatter", table.array_shape, (table, self.ids, rows), (body,)), **self.like.attributes
-        )
-
-
-def _assignment(element_type: str) -> Computation:
-    """The scatter body that returns the update."""
-    both = pair(element_type)
-    return Computation("assign", both, both[1])
+    def _put(self, table: Instruction, rows: Instruction) -> Instruction:
+        """The table with these rows in place of its own."""
+        _, ids, replaced = self.like.operands
+        assignment = Builder("assign")
+        _, assigned = (assignment.parameter(replaced.array_shape.element_type) for _ in range(2))
+        operands, body = (table, ids, rows), assignment.build(assigned)
+        return changed(self.like, shape=table.shape, operands=operands, called=(body,))

@@ -73,9 +73,7 @@ def sums_of_transposed_products(computation: Computation) -> Visit:
         reduced = set(before["dimensions"])
         dimensions = tuple(k for k, d in enumerate(order) if d in reduced)
         kept = [d for d in order if d not in reduced]
-        sizes = tuple(product.array_shape.dimensions[d] for d in kept)
-        shape = instruction.array_shape.with_dimensions(sizes)
-        total = changed(instruction, shape=shape, operands=(transposed, start), dimensions=dimensions)
+        total = construct.shaped(changed(instruction, operands=(transposed, start), dimensions=dimensions))
         return construct.transpose(instruction, total, tuple(kept.index(d) for d in sorted(kept)))
 
     return visit

@@ -192,10 +192,12 @@ def _reduce_window(i: Instruction, x: Value, initial: Value) -> Value:
 
 def _is_identity(i: Instruction) -> bool:
     """Whether the initial value is neutral, so that padding with it does not matter."""
-    from engine.passes.rules.reduction import is_neutral, simple_body
+    from engine.ir.opcodes import COMMUTATIVE
+    from engine.ops.apply import single_operation
+    from engine.passes.rules.reduction import is_neutral
 
-    opcode = simple_body(i.called[0])
-    return opcode is not None and i.operands[1].opcode == "constant" and is_neutral(opcode, i.operands[1])
+    opcode = single_operation(i.called[0])
+    return opcode in COMMUTATIVE and i.operands[1].opcode == "constant" and is_neutral(opcode, i.operands[1])
 
 
 def _select_and_scatter(i: Instruction, x: Value, source: Value, initial: Value) -> Value:

@@ -5,33 +5,24 @@ The gradient of reading one row in each iteration adds a whole list in each: wor
 
 from __future__ import annotations
 
-from engine.ir import Computation, Instruction, Module
+from engine.ir import Instruction
 from engine.passes import construct
+from engine.passes.loops.rebuilding import computation_of, substituted
 from engine.passes.loops.view import LoopView, element_read
-from engine.passes.rewriting import Visit, make, rewrite_each
+from engine.passes.rewriting import changed, make, on_each
 from engine.passes.splats import is_positive_zero
 
 
-def add_rows_in_place(module: Module) -> Module:
-    """Makes loops read and write one row of a sum of lists, which is initially +0, so that no sum is -0."""
-    sums: dict[Computation, dict[Instruction, int]] = {}
-    for computation in module.computations():
-        for instruction in computation.instructions:
-            view = LoopView.of(instruction) if instruction.opcode == "while" else None
-            if view is not None:
-                found = _sums_of(view)
-                shared = sums.get(view.body, found)
-                sums[view.body] = {add: number for add, number in found.items() if add in shared}
-
-    def visit_for(computation: Computation) -> Visit:
-        here = sums.get(computation, {})
-
-        def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
-            return _in_place(instruction, here[before]) if before in here else None
-
-        return visit
-
-    return rewrite_each(module, visit_for) if any(sums.values()) else module
+@on_each("while")
+def add_rows_in_place(loop: Instruction) -> Instruction | None:
+    """Makes a loop read and write one row of a sum of lists, which is initially +0, so that no sum is -0."""
+    view = LoopView.of(loop)
+    found = {} if view is None else {total: _in_place(total, number) for total, number in _sums_of(view).items()}
+    if view is None or not found:
+        return None
+    (parameter,), root = view.body.parameters, view.body.root
+    body = computation_of(view.body.name, parameter, substituted([root], {parameter: parameter, **found})[root])
+    return changed(loop, called=(body, view.condition))
 
 
 def _sums_of(view: LoopView) -> dict[Instruction, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +12,10 @@ from engine.ir import DotDimensionNumbers, Instruction, PaddingDimension, SliceD
 from engine.ir.builder import binary_computation
 from engine.ir.opcodes import AFFINE, registering
 from engine.ir.properties import is_elementwise
+from engine.ops.apply import single_operation
 from engine.passes import construct
 from engine.passes.rewriting import changed, make
+from engine.passes.splats import is_splat_of
 
 Operand = tuple[Instruction, bool]
 """A value outside the loop, and whether it has a leading dimension of iterations."""
@@ -45,16 +48,14 @@ def spread(operand: Operand, iterations: int) -> Instruction:
     return construct.broadcast(value, value, (iterations, *dimensions), range(1, len(dimensions) + 1))
 
 
-def _made(instruction: Instruction, operands: list[Instruction], iterations: int, **attributes: object) -> Instruction:
-    shape = instruction.array_shape
-    return make(
-        instruction,
-        instruction.opcode,
-        shape.with_dimensions((iterations, *shape.dimensions)),
-        operands,
-        instruction.called,
-        **{**instruction.attributes, **attributes},
-    )
+def _spread_arrays(operands: list[Operand], iterations: int) -> list[Instruction]:
+    """Operands with a dimension of iterations, except for scalars: initial values and padding are the same in all."""
+    return [spread(each, iterations) if each[0].array_shape.rank else each[0] for each in operands]
+
+
+def _made(instruction: Instruction, operands: list[Instruction], iterations: int, **attributes: Any) -> Instruction:
+    shape = instruction.array_shape.with_dimensions((iterations, *instruction.array_shape.dimensions))
+    return changed(instruction, shape=shape, operands=operands, **attributes)
 
 
 @on("reshape", "copy")
@@ -75,33 +76,22 @@ def _broadcast(instruction: Instruction, operands: list[Operand], iterations: in
     )
 
 
-@on("reverse")
-def _reverse(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
-    return _made(instruction, [operands[0][0]], iterations, dimensions=tuple(d + 1 for d in instruction["dimensions"]))
-
-
 @on("slice")
 def _slice(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
     every = SliceDimension(0, iterations, 1)
     return construct.slice_of(instruction, operands[0][0], (every, *instruction["slice_dimensions"]))
 
 
-@on("concatenate")
-def _concatenate(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
-    (dimension,) = instruction["dimensions"]
-    return _made(instruction, [spread(o, iterations) for o in operands], iterations, dimensions=(dimension + 1,))
-
-
-@on("reduce")
-def _reduce(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
+@on("concatenate", "reduce", "reverse")
+def _along_dimensions(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
     moved = tuple(d + 1 for d in instruction["dimensions"])
-    return _made(instruction, [spread(operands[0], iterations), operands[1][0]], iterations, dimensions=moved)
+    return _made(instruction, _spread_arrays(operands, iterations), iterations, dimensions=moved)
 
 
 @on("pad")
 def _pad(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
     config = (PaddingDimension(0, 0, 0), *instruction["padding_config"])
-    return _made(instruction, [spread(operands[0], iterations), operands[1][0]], iterations, padding_config=config)
+    return _made(instruction, _spread_arrays(operands, iterations), iterations, padding_config=config)
 
 
 @on("dot")
@@ -118,25 +108,18 @@ def _dot(instruction: Instruction, operands: list[Operand], iterations: int) -> 
         )
         return _made(instruction, [lhs, rhs], iterations, dot_dimension_numbers=moved)
     batches = len(numbers.lhs_batch_dimensions)
-    free = len(instruction.operands[0].array_shape.dimensions) - batches - len(numbers.lhs_contracting_dimensions)
-    at = batches if left else batches + free
+    at = batches if left else batches + len(numbers.free(0, instruction.operands[0].array_shape.rank))
     dimensions = list(instruction.array_shape.dimensions)
     dimensions.insert(at, iterations)
     shape = instruction.array_shape.with_dimensions(tuple(dimensions))
-    attributes = {**instruction.attributes, "dot_dimension_numbers": moved}
-    product = make(instruction, "dot", shape, (lhs, rhs), **attributes)
+    product = changed(instruction, shape=shape, operands=(lhs, rhs), dot_dimension_numbers=moved)
     others = [d for d in range(len(dimensions)) if d != at]
     return construct.transpose(instruction, product, (at, *others))
 
 
 def _moved(numbers: DotDimensionNumbers, left: bool, right: bool) -> DotDimensionNumbers:
     """The dimension numbers, shifted by one for operands with leading iterations."""
-    return DotDimensionNumbers(
-        tuple(d + left for d in numbers.lhs_contracting_dimensions),
-        tuple(d + right for d in numbers.rhs_contracting_dimensions),
-        tuple(d + left for d in numbers.lhs_batch_dimensions),
-        tuple(d + right for d in numbers.rhs_batch_dimensions),
-    )
+    return numbers.renumbered(0, lambda d: d + left).renumbered(1, lambda d: d + right)
 
 
 def summed_dot(instruction: Instruction, lhs: Instruction, rhs: Instruction) -> Instruction:
@@ -147,8 +130,7 @@ def summed_dot(instruction: Instruction, lhs: Instruction, rhs: Instruction) -> 
         lhs_contracting_dimensions=(0, *moved.lhs_contracting_dimensions),
         rhs_contracting_dimensions=(0, *moved.rhs_contracting_dimensions),
     )
-    attributes = {**instruction.attributes, "dot_dimension_numbers": moved}
-    return make(instruction, "dot", instruction.shape, (lhs, rhs), **attributes)
+    return changed(instruction, operands=(lhs, rhs), dot_dimension_numbers=moved)
 
 
 def summed(instruction: Instruction, known: dict[Instruction, Operand], iterations: int) -> Instruction:
@@ -174,6 +156,4 @@ def summed(instruction: Instruction, known: dict[Instruction, Operand], iteratio
 def _adds_from_zero(instruction: Instruction) -> bool:
     if instruction.opcode != "reduce" or len(instruction.operands) != 2:
         return False
-    body, initial = instruction.called[0], instruction.operands[1]
-    adds = body.root.opcode == "add" and set(body.root.operands) == set(body.parameters)
-    return adds and initial.opcode == "constant" and not initial["literal"].any()
+    return single_operation(instruction.called[0]) == "add" and is_splat_of(instruction.operands[1], 0)

@@ -69,7 +69,7 @@ class _Distribution:
             return None
         view, number = self.view, self.iterations.number
         kept = [k for k in range(len(view.following)) if k not in self.lists and k not in self.sums]
-        before = [self._outer(i) for i in hoisted] + [self._empty(i) for i in self.stored]
+        before = [self.early[i][0] for i in hoisted] + [self._empty(i) for i in self.stored]
         slot = next((k for k in kept if self.iterations.counts.line(view.loop, k) == self.iterations.order), None)
         if slot is None:
             before.append(construct.constant(view.loop, np.array(self.iterations.order[0], np.int32), INDEX))
@@ -199,9 +199,6 @@ class _Distribution:
             return False
         costly = [i for i in topological([instruction]) if i in self.early and i.opcode in CONTRACTIONS]
         return all(_has_many_rows(each) for each in costly if self.early[each][1])
-
-    def _outer(self, instruction: Instruction) -> Instruction:
-        return self.early[instruction][0]
 
     def _empty(self, instruction: Instruction) -> Instruction:
         """The array that receives an instruction's values of all iterations."""

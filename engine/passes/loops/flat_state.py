@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from engine.ir import AnyShape, Computation, Instruction, Module, TupleShape
+from engine.ir import AnyShape, Computation, Instruction, Shape, TupleShape
 from engine.passes.loops.rebuilding import computation_of, element_of, parameter_of, substituted, tuple_of
-from engine.passes.rewriting import RuleSet, changed, rewrite
-
-RULES = RuleSet()
+from engine.passes.rewriting import changed, on_each
 
 
-def flatten_loop_states(module: Module) -> Module:
-    """The module with the leaves of nested states as elements (TensorFlow's lists are pairs of a buffer and a size)."""
-    return rewrite(module, RULES)
+@on_each("while")
+def flatten_loop_states(instruction: Instruction) -> Instruction | None:
+    """The loop over the leaves of a nested state, and its results as the nested tuple.
 
-
-@RULES.on("while")
-def flat_loop(instruction: Instruction) -> Instruction | None:
-    """The loop over the leaves, and its results as the original nested tuple; None if the state is flat."""
+    TensorFlow's lists are pairs of a buffer and a size.
+    """
     shape = instruction.shape
     if not isinstance(shape, TupleShape) or not any(isinstance(each, TupleShape) for each in shape.elements):
         return None
     body, condition = instruction.called
-    leaves = list(_leaf_shapes(shape))
+    leaves = shape.leaves
     initial = tuple_of(f"{instruction.name}.flat", list(_leaves(instruction.operands[0])))
     called = (
         _with_flat_parameter(body, leaves, flat_root=True),
@@ -33,7 +29,7 @@ def flat_loop(instruction: Instruction) -> Instruction | None:
     return _nested(iter([element_of(loop, k) for k in range(len(leaves))]), shape, instruction.name)
 
 
-def _with_flat_parameter(computation: Computation, leaves: list[AnyShape], flat_root: bool) -> Computation:
+def _with_flat_parameter(computation: Computation, leaves: Sequence[Shape], flat_root: bool) -> Computation:
     (old,) = computation.parameters
     parameter = parameter_of(old.name, leaves)
     nested = _nested(iter([element_of(parameter, k) for k in range(len(leaves))]), old.shape, old.name)
@@ -41,14 +37,6 @@ def _with_flat_parameter(computation: Computation, leaves: list[AnyShape], flat_
     new = substituted(results, {old: nested})
     root = tuple_of(computation.root.name, [new[r] for r in results]) if flat_root else new[computation.root]
     return computation_of(computation.name, parameter, root)
-
-
-def _leaf_shapes(shape: AnyShape) -> Iterator[AnyShape]:
-    if not isinstance(shape, TupleShape):
-        yield shape
-        return
-    for element in shape.elements:
-        yield from _leaf_shapes(element)
 
 
 def _leaves(value: Instruction) -> Iterator[Instruction]:

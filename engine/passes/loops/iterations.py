@@ -75,11 +75,8 @@ class Iterations:
         batched = any(has_iterations for _, has_iterations in operands)
         if batched and not can_batch(instruction):
             return None
-        if instruction.opcode in CONTRACTIONS or (
-            not batched and instruction.operands and instruction.opcode not in AFFINE
-        ):
-            self.costly.add(instruction)
-        elif any(operand in self.costly for operand in instruction.operands):
+        computes = instruction.opcode in CONTRACTIONS or (not batched and instruction.opcode not in AFFINE)
+        if instruction.operands and (computes or not self.costly.isdisjoint(instruction.operands)):
             self.costly.add(instruction)
         if batched:
             return batch(instruction, operands, self.number), True

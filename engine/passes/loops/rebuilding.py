@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.ir import Computation, Instruction, TupleShape
+from engine.ir import AnyShape, Computation, Instruction, TupleShape
 from engine.ir.module import topological
 from engine.passes.rewriting import Names, with_parts
 
 
-def parameter_of(name: str, shapes: Sequence[object]) -> Instruction:
+def parameter_of(name: str, shapes: Sequence[AnyShape]) -> Instruction:
     """The only parameter of a computation that takes a tuple."""
-    return Instruction(name, "parameter", TupleShape(tuple(shapes)), (), {"parameter_number": 0})  # type: ignore[arg-type]
+    return Instruction(name, "parameter", TupleShape(tuple(shapes)), (), {"parameter_number": 0})
 
 
 def element_of(value: Instruction, index: int) -> Instruction:

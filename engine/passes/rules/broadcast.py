@@ -21,12 +21,10 @@ def adds_nothing(instruction: Instruction) -> Instruction | None:
     return construct.reshape(instruction, operand, instruction.array_shape.dimensions)
 
 
-@RULES.on("broadcast")
+@RULES.on("broadcast", of="broadcast")
 def broadcast_of_broadcast(instruction: Instruction) -> Instruction | None:
     """A broadcast of a broadcast is one broadcast."""
     operand = instruction.operands[0]
-    if operand.opcode != "broadcast":
-        return None
     mapping = instruction["dimensions"]
     return changed(instruction, operands=operand.operands, dimensions=tuple(mapping[d] for d in operand["dimensions"]))
 

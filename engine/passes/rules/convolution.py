@@ -57,11 +57,11 @@ def reversed_kernel(instruction: Instruction) -> Instruction | None:
     return changed(instruction, operands=(lhs, operand.operands[0]), window=window)
 
 
-@RULES.on("convolution")
+@RULES.on("convolution", of="pad")
 def padded_lhs(instruction: Instruction) -> Instruction | None:
     """Zeros around and between the input's spatial elements become the window's padding and base dilation."""
     operand, rhs = instruction.operands
-    if operand.opcode != "pad" or not is_positive_zero(operand.operands[1]):
+    if not is_positive_zero(operand.operands[1]):
         return None
     config = operand["padding_config"]
     spatial = instruction["convolution_dimension_numbers"].input_spatial_dimensions

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from engine.ir import Instruction
+from engine.ir.affine import squeezed
 from engine.ir.opcodes import ELEMENTWISE
 from engine.ir.properties import is_elementwise
 from engine.passes import construct
 from engine.passes.rewriting import RuleSet, changed
-from engine.passes.rules.reshape import adds_only_unit_dimensions
 from engine.passes.splats import splat_value
 
 RULES = RuleSet()
@@ -32,10 +32,10 @@ def elementwise_of_reshapes(instruction: Instruction) -> Instruction | None:
     moved = _moved_operands(instruction, "reshape")
     if not moved:
         return None
-    source, result = moved[0].operands[0].array_shape.dimensions, instruction.array_shape.dimensions
-    if not adds_only_unit_dimensions(source, result):
+    source, result = moved[0].operands[0].array_shape, instruction.array_shape
+    if squeezed(source) != squeezed(result):
         return None
-    return construct.reshape(instruction, _computed_before(instruction, source), result)
+    return construct.reshape(instruction, _computed_before(instruction, source.dimensions), result.dimensions)
 
 
 def _moved_operands(instruction: Instruction, opcode: str) -> list[Instruction]:

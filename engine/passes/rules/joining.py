@@ -69,11 +69,9 @@ def reverse_of_what_has_one_order(instruction: Instruction) -> Instruction | Non
     return changed(instruction, dimensions=left) if left != instruction["dimensions"] else None
 
 
-@RULES.on("reverse")
+@RULES.on("reverse", of="reverse")
 def reverse_of_reverse(instruction: Instruction) -> Instruction | None:
     """Dimensions that are reversed twice are not reversed."""
     operand = instruction.operands[0]
-    if operand.opcode != "reverse":
-        return None
     left = tuple(sorted(set(instruction["dimensions"]) ^ set(operand["dimensions"])))
     return changed(instruction, operands=operand.operands, dimensions=left) if left else operand.operands[0]

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.ir import Computation, Instruction
+from engine.ir import Instruction
 from engine.ir.opcodes import COMMUTATIVE, neutral_element
+from engine.ops.apply import single_operation
 from engine.passes import construct
 from engine.passes.rewriting import RuleSet, changed
 from engine.passes.splats import splat_value
 
 RULES = RuleSet()
-
-
-def simple_body(computation: Computation) -> str | None:
-    """The opcode of a body that combines its two parameters with one commutative operation, else None."""
-    root = computation.root
-    both = len(root.operands) == 2 and {o.opcode for o in root.operands} == {"parameter"}
-    different = both and root.operands[0] is not root.operands[1]
-    return root.opcode if different and root.opcode in COMMUTATIVE and len(computation.parameters) == 2 else None
 
 
 def is_neutral(opcode: str, initial: Instruction) -> bool:
@@ -50,18 +43,18 @@ def _combined(
     instruction: Instruction, values: Sequence[Instruction], initial: Sequence[Instruction]
 ) -> Instruction | None:
     """A reduction of one element to each result: body(initial, element); None for a body with a loop, say."""
-    opcode, dimensions = simple_body(instruction.called[0]), values[0].array_shape.dimensions
-    if opcode is not None and is_neutral(opcode, initial[0]):
+    opcode, dimensions = single_operation(instruction.called[0]), values[0].array_shape.dimensions
+    if opcode in COMMUTATIVE and is_neutral(opcode, initial[0]):
         return values[0]
     spread = [construct.broadcast(instruction, each, dimensions, ()) if dimensions else each for each in initial]
     return construct.on_arrays(instruction, instruction.called[0], (*spread, *values), dimensions)
 
 
-@RULES.on("reduce")
+@RULES.on("reduce", of="transpose")
 def reduce_of_transpose(instruction: Instruction) -> Instruction | None:
     """Reduces the operand without its transpose, if the remaining dimensions keep their order."""
     operand = instruction.operands[0]
-    if len(instruction.operands) != 2 or operand.opcode != "transpose" or simple_body(instruction.called[0]) is None:
+    if single_operation(instruction.called[0]) not in COMMUTATIVE:
         return None
     permutation, reduced = operand["dimensions"], instruction["dimensions"]
     left = [old for new, old in enumerate(permutation) if new not in reduced]
@@ -76,9 +69,6 @@ def window_of_one(instruction: Instruction) -> Instruction | None:
     """A window of one element that visits each element once."""
     if len(instruction.operands) != 2 or instruction.shape != instruction.operands[0].shape:
         return None
-    still = all(
-        w.size == w.stride == w.base_dilation == 1 and w.padding_low == w.padding_high == 0
-        for w in instruction["window"]
-    )
     operand, initial = instruction.operands
+    still = all(each.is_trivial for each in instruction["window"])
     return _combined(instruction, [operand], [initial]) if still else None

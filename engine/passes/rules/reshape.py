@@ -1,4 +1,4 @@
-"""Reshapes: to the same shape, of reshapes, of broadcasts."""
+"""Reshapes of reshapes and of broadcasts."""
 
 from __future__ import annotations
 
@@ -12,26 +12,16 @@ Dimensions = tuple[int, ...]
 Group = tuple[range, range]
 
 
-@RULES.on("reshape")
-def same_dimensions(instruction: Instruction) -> Instruction | None:
-    """A reshape to the operand's shape."""
-    operand = instruction.operands[0]
-    return operand if operand.shape == instruction.shape else None
-
-
-@RULES.on("reshape")
+@RULES.on("reshape", of="reshape")
 def reshape_of_reshape(instruction: Instruction) -> Instruction | None:
     """A reshape of a reshape is one reshape."""
-    operand = instruction.operands[0]
-    return changed(instruction, operands=operand.operands) if operand.opcode == "reshape" else None
+    return changed(instruction, operands=instruction.operands[0].operands)
 
 
-@RULES.on("reshape")
+@RULES.on("reshape", of="broadcast")
 def reshape_of_broadcast(instruction: Instruction) -> Instruction | None:
     """A broadcast of a reshape, if no dimension mixes mapped dimensions with broadcast ones."""
     operand = instruction.operands[0]
-    if operand.opcode != "broadcast":
-        return None
     source, mapping = operand.operands[0], operand["dimensions"]
     if list(mapping) != sorted(mapping):
         return None
@@ -91,8 +81,3 @@ def _run(old: Dimensions, new: Dimensions, i: int, j: int) -> tuple[int, int]:
         else:
             right, j = right * new[j], j + 1
     return i, j
-
-
-def adds_only_unit_dimensions(source: Dimensions, result: Dimensions) -> bool:
-    """Whether two shapes differ in dimensions of size one alone."""
-    return [n for n in source if n != 1] == [n for n in result if n != 1]

@@ -10,12 +10,10 @@ from engine.passes.splats import splat_value
 RULES = RuleSet()
 
 
-@RULES.on("slice")
+@RULES.on("slice", of="slice")
 def slice_of_slice(instruction: Instruction) -> Instruction | None:
     """A slice of a slice is one slice."""
     operand = instruction.operands[0]
-    if operand.opcode != "slice":
-        return None
     both = (operand["slice_dimensions"], instruction["slice_dimensions"])
     slices = tuple(map(_composed, *both, instruction.array_shape.dimensions))
     return changed(instruction, operands=operand.operands, slice_dimensions=slices)
@@ -29,22 +27,20 @@ def _composed(inner: SliceDimension, outer: SliceDimension, count: int) -> Slice
     return SliceDimension(start, start + (count - 1) * stride + 1, stride)
 
 
-@RULES.on("slice")
+@RULES.on("slice", of="broadcast")
 def slice_of_broadcast(instruction: Instruction) -> Instruction | None:
     """Slices the operand of the broadcast, in the dimensions along which it varies."""
     operand = instruction.operands[0]
-    if operand.opcode != "broadcast":
-        return None
     slices = instruction["slice_dimensions"]
     inner = construct.slice_of(instruction, operand.operands[0], [slices[d] for d in operand["dimensions"]])
     return construct.broadcast(instruction, inner, instruction.array_shape.dimensions, operand["dimensions"])
 
 
-@RULES.on("slice")
+@RULES.on("slice", of="concatenate")
 def slice_of_concatenate(instruction: Instruction) -> Instruction | None:
     """A slice within one operand of a concatenation is a slice of that operand."""
     operand = instruction.operands[0]
-    if operand.opcode != "concatenate" or instruction.array_shape.elements == 0:
+    if instruction.array_shape.elements == 0:
         return None
     (dimension,) = operand["dimensions"]
     slices = list(instruction["slice_dimensions"])

@@ -20,32 +20,26 @@ def moves_only_unit_dimensions(instruction: Instruction) -> Instruction | None:
     return construct.reshape(instruction, operand, instruction.array_shape.dimensions)
 
 
-@RULES.on("transpose")
+@RULES.on("transpose", of="transpose")
 def transpose_of_transpose(instruction: Instruction) -> Instruction | None:
     """A transpose of a transpose is one transpose."""
     operand = instruction.operands[0]
-    if operand.opcode != "transpose":
-        return None
     inner = operand["dimensions"]
     return construct.transpose(instruction, operand.operands[0], [inner[d] for d in instruction["dimensions"]])
 
 
-@RULES.on("transpose")
+@RULES.on("transpose", of="broadcast")
 def transpose_of_broadcast(instruction: Instruction) -> Instruction | None:
     """Broadcasts to the permuted dimensions at once."""
     operand = instruction.operands[0]
-    if operand.opcode != "broadcast":
-        return None
     position = {old: new for new, old in enumerate(instruction["dimensions"])}
     mapping = [position[d] for d in operand["dimensions"]]
     return construct.broadcast(instruction, operand.operands[0], instruction.array_shape.dimensions, mapping)
 
 
-@RULES.on("transpose")
+@RULES.on("transpose", of="iota")
 def transpose_of_iota(instruction: Instruction) -> Instruction | None:
     """Counts along the permuted dimension at once."""
     operand = instruction.operands[0]
-    if operand.opcode != "iota":
-        return None
     dimension = instruction["dimensions"].index(operand["iota_dimension"])
     return make(instruction, "iota", instruction.shape, (), iota_dimension=dimension)

@@ -14,28 +14,25 @@ def same_value(instruction: Instruction) -> Instruction | None:
     return instruction.operands[0]
 
 
-@RULES.on("convert", "bitcast-convert", "slice")
+@RULES.on("bitcast-convert", "convert", "reshape", "slice")
 def same_shape(instruction: Instruction) -> Instruction | None:
-    """A conversion to the operand's type, and a slice of the whole operand."""
+    """A conversion to the operand's type, a reshape to its dimensions, and a slice of the whole operand."""
     operand = instruction.operands[0]
     return operand if operand.shape == instruction.shape else None
 
 
-@RULES.on("bitcast-convert")
+@RULES.on("bitcast-convert", of="bitcast-convert")
 def bitcast_of_bitcast(instruction: Instruction) -> Instruction | None:
     """Merges two bitcasts if all three element types have the same width, so that no dimension is added or removed."""
     operand = instruction.operands[0]
-    if operand.opcode != "bitcast-convert":
-        return None
     dimensions = {i.array_shape.dimensions for i in (instruction, operand, operand.operands[0])}
     return changed(instruction, operands=operand.operands) if len(dimensions) == 1 else None
 
 
-@RULES.on("get-tuple-element")
+@RULES.on("get-tuple-element", of="tuple")
 def element_of_tuple(instruction: Instruction) -> Instruction | None:
     """The element of a `tuple` instruction is its operand."""
-    operand = instruction.operands[0]
-    return operand.operands[instruction["tuple_index"]] if operand.opcode == "tuple" else None
+    return instruction.operands[0].operands[instruction["tuple_index"]]
 
 
 @RULES.on("sort")
