@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.ir import Computation, Instruction, Shape, SliceDimension, TupleShape
+from engine.ir import Computation, GatherDimensionNumbers, Instruction, Shape, SliceDimension, TupleShape
 from engine.ir.opcodes import ELEMENTWISE, inferred_shape
 from engine.passes.rewriting import changed, make
 
@@ -70,6 +70,14 @@ def slice_of(like: Instruction, operand: Instruction, slices: Sequence[SliceDime
     sliced = inferred(like, "slice", operand, slice_dimensions=tuple(slices))
     # A slice that keeps every size keeps every element: strides are positive and limits are in bounds.
     return operand if sliced.shape == operand.shape else sliced
+
+
+def take(like: Instruction, table: Instruction, positions: Instruction) -> Instruction:
+    """The elements of a vector, or the rows of a matrix, at positions in its bounds, [n] or [n, 1]."""
+    width = table.array_shape.dimensions[1:]
+    numbers = GatherDimensionNumbers(tuple(range(1, 1 + len(width))), (0,), (0,), 1)
+    sizes = (1, *width)
+    return inferred(like, "gather", table, positions, gather_dimension_numbers=numbers, gather_slice_sizes=sizes)
 
 
 def elementwise(like: Instruction, opcode: str, *operands: Instruction) -> Instruction:

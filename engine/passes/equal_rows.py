@@ -6,12 +6,10 @@ from functools import cached_property
 
 import numpy as np
 
-from engine.ir import GatherDimensionNumbers, Instruction, Shape
+from engine.ir import Instruction, Shape
 from engine.ir.device_operations import FIRST_OF_EQUAL
 from engine.passes.construct import splat_of
 from engine.passes.rewriting import changed, make
-
-ROW_GATHER = GatherDimensionNumbers((1,), (0,), (0,), 1)
 
 
 class EqualRows:
@@ -36,13 +34,3 @@ class EqualRows:
         ids = make(self.like, "reshape", Shape(kind, (self.named,)), (self.ids,))
         shape = Shape("s32", (self.named,))
         return make(self.like, "custom-call", shape, (ids,), custom_call_target=FIRST_OF_EQUAL)
-
-
-def take_rows(like: Instruction, table: Instruction, ids: Instruction) -> Instruction:
-    """The rows of a table that ids name, [named, width]."""
-    named, (_, width) = ids.array_shape.dimensions[0], table.array_shape.dimensions
-    return make(
-        *(like, "gather", table.array_shape.with_dimensions((named, width)), (table, ids)),
-        gather_dimension_numbers=ROW_GATHER,
-        gather_slice_sizes=(1, width),
-    )

@@ -69,11 +69,10 @@ def transposed_dot(transpose: Instruction, dot: Instruction) -> Instruction | No
     if sorted(order) != list(range(batch)) or permutation[batch:] not in (left + right, right + left):
         return None
     lhs_batch, rhs_batch = (tuple(each[d] for d in order) for each in numbers.batch)
-    lhs_contracting, rhs_contracting = numbers.contracting
     if permutation[batch:] == left + right:
-        new = DotDimensionNumbers(lhs_contracting, rhs_contracting, lhs_batch, rhs_batch)
+        new = DotDimensionNumbers(*numbers.contracting, lhs_batch, rhs_batch)
         return changed(dot, shape=transpose.shape, dot_dimension_numbers=new)
-    new = DotDimensionNumbers(rhs_contracting, lhs_contracting, rhs_batch, lhs_batch)
+    new = DotDimensionNumbers(*numbers.contracting[::-1], rhs_batch, lhs_batch)
     return _with_operands_exchanged(changed(dot, shape=transpose.shape, operands=(rhs, lhs), dot_dimension_numbers=new))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from engine.ir import Computation, Instruction
 from engine.passes import construct
-from engine.passes.rewriting import Visit, changed, for_each, make
+from engine.passes.loops.rebuilding import element_of
+from engine.passes.rewriting import Visit, changed, for_each
 
 
 @for_each
@@ -30,11 +31,8 @@ def limit_sorts(computation: Computation) -> Visit:
         (result,) = instruction.operands
         number = result["tuple_index"] if result.opcode == "get-tuple-element" else None
         new_sort = result if number is None else result.operands[0]
-        if sort not in limited:
-            limited[sort] = construct.shaped(changed(new_sort, limit=limits[sort]))
-        part = limited[sort]
-        if number is not None:
-            part = make(result, "get-tuple-element", part.tuple_shapes[number], (part,), tuple_index=number)
+        part = limited.setdefault(sort, construct.shaped(changed(new_sort, limit=limits[sort])))
+        part = part if number is None else element_of(part, number)
         return part if part.shape == instruction.shape else changed(instruction, operands=(part,))
 
     return visit

@@ -13,13 +13,13 @@ from itertools import product
 
 import numpy as np
 
-from engine.ir import GatherDimensionNumbers, Instruction, Shape
+from engine.ir import Instruction, Shape
 from engine.ir.affine import Affine, linear, loop_index, pull
 from engine.ir.module import topological
 from engine.ir.opcodes import NAN_SPREADS
 from engine.ops.apply import single_operation
 from engine.ops.registry import DEFINITIONS
-from engine.passes.construct import broadcast, elementwise, reshape, splat_of
+from engine.passes.construct import broadcast, elementwise, reshape, splat_of, take
 from engine.passes.fusible import is_elementwise, is_moving, is_scalar_constant, is_unit_reshape
 from engine.passes.rewriting import changed, make, on_each
 from engine.passes.splats import splat_value
@@ -128,20 +128,10 @@ def _result(instruction: Instruction, operands: list[Known]) -> Known:
     return np.asarray(np.float32(np.nan)) if spreads else None
 
 
-ELEMENT_GATHER = GatherDimensionNumbers((), (0,), (0,), 1)
 MOST_ELEMENTS = 1 << 31
 """The least number of elements of an array whose positions do not fit in s32."""
 MOST_STEPS = 16
 """The largest number of arrays through which elements are followed."""
-
-
-def take_elements(vector: Instruction, at: Instruction) -> Instruction:
-    """The elements of a vector at positions in its bounds."""
-    return make(
-        *(vector, "gather", vector.array_shape.with_dimensions(at.array_shape.dimensions), (vector, at)),
-        gather_dimension_numbers=ELEMENT_GATHER,
-        gather_slice_sizes=(1,),
-    )
 
 
 def _before(moving: Instruction, at: Instruction) -> Instruction:
@@ -239,7 +229,7 @@ class _AtLabel:
             source, mapping = array.operands[0], array["dimensions"]
             if last not in mapping:
                 return reshape(array, broadcast(array, source, self.leading, mapping), (self.rows,))
-            return take_elements(source, self.label) if mapping == (last,) else None
+            return take(source, source, self.label) if mapping == (last,) else None
         return self._followed(array, self.position)
 
     def _followed(self, array: Instruction, at: Instruction) -> Instruction | None:
@@ -255,7 +245,7 @@ class _AtLabel:
             return splat_of(array, array["literal"].reshape(()), array.array_shape.with_dimensions((self.rows,)))
         if array.operands and is_elementwise(array):
             return self._computed(array, at)
-        return take_elements(reshape(array, array, (array.array_shape.elements,)), at)
+        return take(array, reshape(array, array, (array.array_shape.elements,)), at)
 
     def _computed(self, array: Instruction, at: Instruction) -> Instruction | None:
         if any(operand.array_shape.dimensions != array.array_shape.dimensions for operand in array.operands):

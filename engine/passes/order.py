@@ -106,18 +106,16 @@ Needs = dict[Instruction, tuple[Instruction, ...]]
 def _needs(computation: Computation, storage: LiveStorage, before: Before) -> Needs:
     """Maps each instruction that takes memory to those that must run before it; others pass their needs on."""
     needs: Needs = {}
+
+    def needs_of(operand: Instruction) -> tuple[Instruction, ...]:
+        return storage.sources[operand] if operand in storage.reads else needs[operand]
+
     for instruction in computation.instructions:
         earlier = [s for each in before.get(instruction, ()) for s in storage.sources[each]]
-        if instruction in storage.reads:
-            of_operands = [n for o in instruction.operands if o not in storage.reads for n in needs[o]]
-            needs[instruction] = tuple(dict.fromkeys([*storage.reads[instruction], *of_operands, *earlier]))
-        elif len(instruction.operands) == 1 and not earlier:
-            (operand,) = instruction.operands
-            needs[instruction] = storage.sources[operand] if operand in storage.reads else needs[operand]
+        if len(instruction.operands) == 1 and not earlier:
+            needs[instruction] = needs_of(instruction.operands[0])
         else:
-            of_operands = [
-                n for o in instruction.operands for n in (storage.sources[o] if o in storage.reads else needs[o])
-            ]
+            of_operands = (need for operand in instruction.operands for need in needs_of(operand))
             needs[instruction] = tuple(dict.fromkeys([*of_operands, *earlier]))
     return {instruction: needs[instruction] for instruction in storage.reads}
 

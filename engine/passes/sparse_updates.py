@@ -15,8 +15,8 @@ import numpy as np
 from engine.ir import Instruction, Module, ScatterDimensionNumbers, Shape
 from engine.ir.builder import Builder
 from engine.ops.apply import single_operation
-from engine.passes.construct import broadcast
-from engine.passes.equal_rows import EqualRows, take_rows
+from engine.passes.construct import broadcast, take
+from engine.passes.equal_rows import EqualRows
 from engine.passes.fusible import is_elementwise
 from engine.passes.rewriting import changed, rewrite
 from engine.passes.splats import is_splat_of, splat_value
@@ -133,7 +133,7 @@ class RowUpdate:
         """Maps each new table to the scatter of its new rows into the old one."""
         equal = EqualRows(self.like)
         for gradient in self.gradients:
-            self.small[gradient] = take_rows(self.like, equal.sums(gradient.operands[2]), equal.first)
+            self.small[gradient] = take(self.like, equal.sums(gradient.operands[2]), equal.first)
         for instruction in self.inside:
             operands = [self._row_values(o) for o in instruction.operands]
             self.small[instruction] = changed(instruction, shape=self.like.operands[2].shape, operands=operands)
@@ -142,7 +142,7 @@ class RowUpdate:
     def _row_values(self, operand: Instruction) -> Instruction:
         if operand not in self.small:
             if operand.opcode == "parameter":
-                self.small[operand] = take_rows(self.like, operand, self.like.operands[1])
+                self.small[operand] = take(self.like, operand, self.like.operands[1])
             else:
                 scalar, mapping = operand.operands[0], operand["dimensions"]
                 self.small[operand] = broadcast(operand, scalar, self.like.operands[2].array_shape.dimensions, mapping)

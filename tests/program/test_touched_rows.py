@@ -12,9 +12,8 @@ from engine.compile import build_program, compile_module
 from engine.debug import DebugExecutable
 from engine.host.passes import pass_list
 from engine.host.passes.touched_rows import skip_untouched_rows
-from engine.ir import Instruction, Module, Shape, TupleShape
+from engine.ir import GatherDimensionNumbers, Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
-from engine.passes.equal_rows import ROW_GATHER
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.encode import encode_program
 from engine.runtime.executable import Executable
@@ -125,7 +124,9 @@ def step_of(update: Update, named: int = NAMED) -> Module:
     new = update(b, old, gradient, b.broadcast(rate, (ROWS, WIDTH), ()))
     new.append(
         b.instruction(
-            *("gather", rows.shape, (old[0], ids)), gather_dimension_numbers=ROW_GATHER, gather_slice_sizes=(1, WIDTH)
+            *("gather", rows.shape, (old[0], ids)),
+            gather_dimension_numbers=GatherDimensionNumbers((1,), (0,), (0,), 1),
+            gather_slice_sizes=(1, WIDTH),
         )
     )
     root = b.instruction("tuple", TupleShape(tuple(each.array_shape for each in new)), tuple(new))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,11 +100,7 @@ def _dot(instruction: Instruction, operands: list[Operand], iterations: int) -> 
     (lhs, left), (rhs, right) = operands
     moved = _moved(numbers, left, right)
     if left and right:
-        moved = replace(
-            moved,
-            lhs_batch_dimensions=(0, *moved.lhs_batch_dimensions),
-            rhs_batch_dimensions=(0, *moved.rhs_batch_dimensions),
-        )
+        moved = DotDimensionNumbers(*moved.contracting, *((0, *each) for each in moved.batch))
         return _made(instruction, [lhs, rhs], iterations, dot_dimension_numbers=moved)
     batches = len(numbers.lhs_batch_dimensions)
     at = batches if left else batches + len(numbers.free(0, instruction.operands[0].array_shape.rank))
@@ -125,11 +120,8 @@ def _moved(numbers: DotDimensionNumbers, left: bool, right: bool) -> DotDimensio
 def summed_dot(instruction: Instruction, lhs: Instruction, rhs: Instruction) -> Instruction:
     """The sum over all iterations of a dot whose operands both have them: one contraction, iterations included."""
     moved = _moved(instruction["dot_dimension_numbers"], True, True)
-    moved = replace(
-        moved,
-        lhs_contracting_dimensions=(0, *moved.lhs_contracting_dimensions),
-        rhs_contracting_dimensions=(0, *moved.rhs_contracting_dimensions),
-    )
+    left, right = moved.contracting
+    moved = DotDimensionNumbers((0, *left), (0, *right), *moved.batch)
     return changed(instruction, operands=(lhs, rhs), dot_dimension_numbers=moved)
 
 

@@ -42,12 +42,8 @@ class LoopView:
 
     def readers(self, element: int) -> list[Instruction]:
         """The instructions of the body that read the element, without the root's tuple."""
-        reads = {i for i in self.body.instructions if element_read(i) == element}
-        return [
-            user
-            for user in self.body.instructions
-            if user is not self.body.root and any(operand in reads for operand in user.operands)
-        ]
+        users = (each for each in self.body.instructions if each is not self.body.root)
+        return [user for user in users if any(element_read(operand) == element for operand in user.operands)]
 
 
 def _forwarded(instruction: Instruction) -> Instruction:
