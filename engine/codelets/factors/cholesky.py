@@ -8,19 +8,13 @@ from __future__ import annotations
 
 from functools import cache
 from math import sqrt
-from typing import Any
 
-import numpy as np
-
+from engine.codelets.factors.matrices import Pointer, fill_nan, matrix_type
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import pointer
-from engine.codelets.language.record import Address, Record, block, word
-from engine.errors import UnsupportedOperation
+from engine.codelets.language.record import Address, Record, block
 from engine.program.work.factors import CholeskyWork
-
-NUMBA_TYPES = {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
-Pointer = Any  # the result of `pointer`: Numba indexes it like an array
 
 
 class Cholesky(Record):
@@ -90,29 +84,22 @@ def _finish(target: Pointer, size: int, lower: int) -> None:
 @cache
 def cholesky(element_type: str) -> Codelet:
     """The codelet for an element type. Raises UnsupportedOperation for one that is neither float nor complex."""
-    if element_type not in NUMBA_TYPES:
-        raise UnsupportedOperation(
-            f"Expected a cholesky of {', '.join(NUMBA_TYPES)}. Received: {element_type}. Convert around it."
-        )
-    type_name, item = NUMBA_TYPES[element_type], np.dtype(NUMBA_TYPES[element_type]).itemsize
+    type_name, item = matrix_type("cholesky", element_type)
 
     def factorize(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        size, lower = word(parameters, Cholesky.SIZE), word(parameters, Cholesky.LOWER)
+        given = Cholesky.read(parameters)
         for unit in range(lo, hi):
-            offset = unit * size * size * item
-            source = pointer(word(parameters, Cholesky.SOURCE) + offset, type_name)
-            target = pointer(word(parameters, Cholesky.TARGET) + offset, type_name)
-            _load_upper(source, target, size, lower)
-            if _factor(target, size):
-                _finish(target, size, lower)
+            offset = unit * given.size * given.size * item
+            source, target = pointer(given.source + offset, type_name), pointer(given.target + offset, type_name)
+            _load_upper(source, target, given.size, given.lower)
+            if _factor(target, given.size):
+                _finish(target, given.size, given.lower)
             else:
-                for i in range(size * size):
-                    target[i] = np.nan
+                fill_nan(target, given.size * given.size)
 
     return Codelet(factorize, f"cholesky_{element_type}")
 
 
 def encoded_cholesky(work: CholeskyWork) -> Encoded:
     """The fields of `Cholesky`."""
-    parameters = Cholesky(source=work.source, target=work.target, size=work.size, lower=work.lower)
-    return Encoded.of(cholesky(work.element_type), block(parameters))
+    return Encoded.of(cholesky(work.element_type), block(Cholesky.of(work)))

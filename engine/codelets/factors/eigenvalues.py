@@ -9,45 +9,39 @@ from __future__ import annotations
 from functools import cache
 from math import sqrt
 
-import numpy as np
-
+from engine.codelets.factors.matrices import (
+    Matrices,
+    Pointer,
+    copy_scaled,
+    fill_nan,
+    put_columns,
+    scale_of,
+    sort_order,
+    transpose,
+)
 from engine.codelets.factors.reflections import (
     BETA,
-    NUMBA_TYPES,
     NUMBERS,
     TAU,
-    Pointer,
+    TOLERANCES,
     dot,
-    fill_nan,
-    make_reflection,
+    largest_row,
     norm,
-    reflect_rows,
+    product_of_rows,
+    reflection_of_row,
     rotate,
-    scale_of,
-    set_identity,
-    sort_order,
     sum_rows,
 )
 from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.element import NUMBA_NAMES
+from engine.codelets.language.lanes import ITEM_BYTES
 from engine.codelets.language.memory import pointer
-from engine.codelets.language.record import Address, Record, word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 MOST_STEPS = 60
 """Most QL steps for one eigenvalue: two or three are usual."""
-TOLERANCES = {"f32": 2.0**-30, "f64": 2.0**-53}
 NEGLIGIBLE = 1e-100
 """Entries below this multiple of the tridiagonal matrix's largest row count as zero beside the diagonal."""
-
-
-class Eigenvalues(Record):
-    """Parameters of a codelet of `eigenvalues`."""
-
-    source: Address = 0
-    values: Address = 0
-    vectors: Address = 0  # as columns
-    size: int
-    with_vectors: int
 
 
 @inner
@@ -57,14 +51,10 @@ def _make_tridiagonal(
     """Makes a matrix tridiagonal; reflection k stays in row k, right of the diagonal."""
     for k in range(size - 1):
         rest = size - k - 1
-        for j in range(rest):
-            v[j] = a[k * size + k + 1 + j]
-        make_reflection(v, rest, numbers)
+        reflection_of_row(a, k * size + k + 1, rest, v, numbers)
         tau = numbers[TAU]
         taus[k] = tau
         diagonal[k], beside[k] = a[k * size + k], numbers[BETA]
-        for j in range(rest):
-            a[k * size + k + 1 + j] = v[j]
         if tau != 0:
             at = (k + 1) * size + k + 1
             sum_rows(a, at, size, rest, rest, v, w)  # symmetric, so this is A v
@@ -120,85 +110,67 @@ def _step(
     beside[first], beside[last] = g, 0
 
 
+@inner
+def _make_diagonal(
+    diagonal: Pointer, beside: Pointer, size: int, z: Pointer, columns: int, numbers: Pointer, tolerance: float
+) -> int:
+    """Makes QL steps; returns 1 if all of them converged."""
+    least = NEGLIGIBLE * largest_row(diagonal, beside, size)
+    for first in range(size):
+        steps = 0
+        last = _split(diagonal, beside, first, size, tolerance, least)
+        while last != first:
+            if steps == MOST_STEPS:
+                return 0
+            steps += 1
+            _step(diagonal, beside, first, last, z, size, columns, numbers)
+            last = _split(diagonal, beside, first, size, tolerance, least)
+    return 1
+
+
 @cache
 def eigenvalues(element_type: str) -> Codelet:
     """The codelet for f32 or f64."""
-    type_name, item = NUMBA_TYPES[element_type], np.dtype(NUMBA_TYPES[element_type]).itemsize
-    tolerance = TOLERANCES[element_type]
-
-    @inner
-    def make_diagonal(diagonal: Pointer, beside: Pointer, size: int, z: Pointer, columns: int, numbers: Pointer) -> int:
-        """Makes QL steps; returns 1 if all of them converged."""
-        largest = 0.0
-        for i in range(size):
-            value = abs(diagonal[i]) + abs(beside[i])
-            if value > largest:
-                largest = value
-        least = NEGLIGIBLE * largest
-        for first in range(size):
-            steps = 0
-            last = _split(diagonal, beside, first, size, tolerance, least)
-            while last != first:
-                if steps == MOST_STEPS:
-                    return 0
-                steps += 1
-                _step(diagonal, beside, first, last, z, size, columns, numbers)
-                last = _split(diagonal, beside, first, size, tolerance, least)
-        return 1
+    type_name, item, tolerance = NUMBA_NAMES[element_type], ITEM_BYTES[element_type], TOLERANCES[element_type]
 
     def factorize(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        size, with_vectors = word(parameters, Eigenvalues.SIZE), word(parameters, Eigenvalues.WITH_VECTORS)
-        base = scratch + RESERVED_SCRATCH
+        given, base = Matrices.read(parameters), scratch + RESERVED_SCRATCH
+        size, width = given.rows, given.rows if given.with_vectors else 0
         diagonal, beside = pointer(base, "float64"), pointer(base + 8 * size, "float64")
         order, rest = pointer(base + 16 * size, "int64"), base + 24 * size
         numbers, v = pointer(rest, type_name), pointer(rest + NUMBERS * item, type_name)
-        w, taus = (
-            pointer(rest + (NUMBERS + size) * item, type_name),
-            pointer(rest + (NUMBERS + 2 * size) * item, type_name),
-        )
+        w = pointer(rest + (NUMBERS + size) * item, type_name)
+        taus = pointer(rest + (NUMBERS + 2 * size) * item, type_name)
         rest += (NUMBERS + 3 * size) * item
         a, q = pointer(rest, type_name), pointer(rest + size * size * item, type_name)
         for unit in range(lo, hi):
-            source = pointer(word(parameters, Eigenvalues.SOURCE) + unit * size * size * item, type_name)
-            values = pointer(word(parameters, Eigenvalues.VALUES) + unit * size * item, type_name)
-            vectors = pointer(word(parameters, Eigenvalues.VECTORS) + unit * size * size * item, type_name)
+            source = pointer(given.a + unit * size * size * item, type_name)
+            values = pointer(given.first + unit * size * item, type_name)
+            vectors = pointer(given.second + unit * size * size * item, type_name)
             for i in range(size):
                 for j in range(i + 1):
                     a[i * size + j] = source[i * size + j]
                     a[j * size + i] = source[i * size + j]
-            scale = scale_of(a, size * size)
-            converged = 0
+            scale, converged = scale_of(a, size * size), 0
             if scale == scale:
-                for i in range(size * size):
-                    a[i] = a[i] * scale
+                copy_scaled(a, 0, a, 0, size * size, scale)
                 _make_tridiagonal(a, size, diagonal, beside, v, w, numbers, taus)
-                if with_vectors:
-                    set_identity(q, size, size)
-                    for step in range(size - 1):
-                        k = size - 2 - step
-                        for j in range(size - k - 1):
-                            v[j] = a[k * size + k + 1 + j]
-                        reflect_rows(q, (k + 1) * size + k + 1, size, size - k - 1, size - k - 1, v, w, taus[k])
-                    for i in range(size):
-                        for j in range(size):
-                            a[j * size + i] = q[i * size + j]
-                converged = make_diagonal(diagonal, beside, size, a, size if with_vectors else 0, numbers)
+                if given.with_vectors:
+                    product_of_rows(a, size, q, v, w, taus, 0)
+                    transpose(q, a, size, size)
+                converged = _make_diagonal(diagonal, beside, size, a, width, numbers, tolerance)
             if converged == 0:
                 fill_nan(values, size)
-                if with_vectors:
-                    fill_nan(vectors, size * size)
+                fill_nan(vectors, size * width)
                 continue
             sort_order(diagonal, order, size, 0)
             for j in range(size):
                 values[j] = diagonal[order[j]] / scale
-            if with_vectors:
-                for i in range(size):
-                    for j in range(size):
-                        vectors[i * size + j] = a[order[j] * size + i]
+            put_columns(a, order, vectors, width, size)
 
     return Codelet(factorize, f"eigenvalues_{element_type}")
 
 
 def eigenvalues_scratch_bytes(size: int, element_type: str) -> int:
     """The bytes of scratch for matrices of this size."""
-    return 24 * size + (NUMBERS + 3 * size + 2 * size * size) * np.dtype(NUMBA_TYPES[element_type]).itemsize
+    return 24 * size + (NUMBERS + 3 * size + 2 * size * size) * ITEM_BYTES[element_type]

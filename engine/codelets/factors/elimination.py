@@ -12,31 +12,12 @@ from functools import cache
 
 import numpy as np
 
-from engine.codelets.factors.reflections import NUMBA_TYPES, TINY, Pointer, scale_of
+from engine.codelets.factors.matrices import TINY, Matrices, Pointer, copy_scaled, scale_of
 from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.element import NUMBA_NAMES
+from engine.codelets.language.lanes import ITEM_BYTES
 from engine.codelets.language.memory import pointer
-from engine.codelets.language.record import Address, Record, word
 from engine.machine_code.abi import RESERVED_SCRATCH
-
-
-class Factors(Record):
-    """Parameters of a codelet of `triangular_factors`."""
-
-    source: Address = 0  # [size, size]
-    factors: Address = 0  # L without its diagonal of ones below U
-    order: Address = 0  # int32 [size]: row i of the factors is row order[i] of the source
-    sign: Address = 0  # of the permutation: 1 or -1
-    size: int
-
-
-class LinearSystem(Record):
-    """Parameters of a codelet of `solution`."""
-
-    a: Address = 0  # [size, size]
-    b: Address = 0  # [size, right_sides]
-    x: Address = 0
-    size: int
-    right_sides: int
 
 
 @cache
@@ -45,7 +26,7 @@ def _scaling(element_type: str) -> Callable[[int, int], float]:
 
     Floats without their signs are ordered like their bits, so the maximum is found in vectors of integers.
     """
-    type_name = NUMBA_TYPES[element_type]
+    type_name = NUMBA_NAMES[element_type]
     kind, bits_type = np.dtype(type_name), {"f32": "int32", "f64": "int64"}[element_type]
     least = int(np.array(TINY, kind).view(bits_type))
     mask = int(np.iinfo(bits_type).max)
@@ -72,15 +53,15 @@ def _pivot(a: Pointer, size: int, pitch: int, column: int) -> int:
 
 
 @inner
-def _swap(a: Pointer, pitch: int, columns: int, i: int, j: int) -> None:
-    for k in range(columns):
+def _swap(a: Pointer, pitch: int, i: int, j: int) -> None:
+    for k in range(pitch):
         kept = a[i * pitch + k]
         a[i * pitch + k] = a[j * pitch + k]
         a[j * pitch + k] = kept
 
 
 @inner
-def _eliminate(a: Pointer, size: int, pitch: int, columns: int, k: int) -> None:
+def _eliminate(a: Pointer, size: int, pitch: int, k: int) -> None:
     """Subtracts multiples of row k from the rows below; the factors stay in column k."""
     pivot, top = a[k * pitch + k], k * pitch
     if pivot == 0:
@@ -88,38 +69,43 @@ def _eliminate(a: Pointer, size: int, pitch: int, columns: int, k: int) -> None:
     for i in range(k + 1, size):
         factor, row = a[i * pitch + k] / pivot, i * pitch
         a[row + k] = factor
-        for j in range(k + 1, columns):
+        for j in range(k + 1, pitch):
             a[row + j] -= factor * a[top + j]
+
+
+@inner
+def _factorize(a: Pointer, size: int, pitch: int, order: Pointer) -> int:
+    """Factorizes the first `size` columns of rows of `pitch` elements; returns the sign of the order: 1 or -1.
+
+    L without its diagonal of ones is below U. Row i of the factors was row order[i].
+    """
+    sign = 1
+    for i in range(size):
+        order[i] = i
+    for k in range(size):
+        found = _pivot(a, size, pitch, k)
+        if found != k:
+            _swap(a, pitch, k, found)
+            order[k], order[found] = order[found], order[k]
+            sign = -sign
+        _eliminate(a, size, pitch, k)
+    return sign
 
 
 @cache
 def triangular_factors(element_type: str) -> Codelet:
     """The codelet for LU factors in f32 or f64."""
-    type_name, item = NUMBA_TYPES[element_type], np.dtype(NUMBA_TYPES[element_type]).itemsize
-    scale_at = _scaling(element_type)
+    type_name, item, scale_at = NUMBA_NAMES[element_type], ITEM_BYTES[element_type], _scaling(element_type)
 
     def factorize(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        size = word(parameters, Factors.SIZE)
+        given = Matrices.read(parameters)
+        size, elements = given.rows, given.rows * given.rows
         for unit in range(lo, hi):
-            source = pointer(word(parameters, Factors.SOURCE) + unit * size * size * item, type_name)
-            a = pointer(word(parameters, Factors.FACTORS) + unit * size * size * item, type_name)
-            order = pointer(word(parameters, Factors.ORDER) + unit * size * 4, "int32")
-            sign = pointer(word(parameters, Factors.SIGN) + unit * item, type_name)
-            scale = scale_at(word(parameters, Factors.SOURCE) + unit * size * size * item, size * size)
-            for i in range(size * size):
-                a[i] = source[i] * scale
-            for i in range(size):
-                order[i] = i
-            sign[0] = 1
-            for k in range(size):
-                found = _pivot(a, size, size, k)
-                if found != k:
-                    _swap(a, size, size, k, found)
-                    kept = order[k]
-                    order[k] = order[found]
-                    order[found] = kept
-                    sign[0] = -sign[0]
-                _eliminate(a, size, size, size, k)
+            source = given.a + unit * elements * item
+            a, scale = pointer(given.first + unit * elements * item, type_name), scale_at(source, elements)
+            copy_scaled(pointer(source, type_name), 0, a, 0, elements, scale)
+            sign = pointer(given.third + unit * item, type_name)
+            sign[0] = _factorize(a, size, size, pointer(given.second + unit * size * 4, "int32"))
             if scale != 1:
                 for i in range(size):
                     for j in range(i, size):
@@ -131,28 +117,21 @@ def triangular_factors(element_type: str) -> Codelet:
 @cache
 def solution(element_type: str) -> Codelet:
     """The codelet for the X of A X = B, in f32 or f64. A singular A gives infinities and NaN."""
-    type_name, item = NUMBA_TYPES[element_type], np.dtype(NUMBA_TYPES[element_type]).itemsize
-    scale_at = _scaling(element_type)
+    type_name, item, scale_at = NUMBA_NAMES[element_type], ITEM_BYTES[element_type], _scaling(element_type)
 
     def solve(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        size, sides = word(parameters, LinearSystem.SIZE), word(parameters, LinearSystem.RIGHT_SIDES)
-        pitch, a = size + sides, pointer(scratch + RESERVED_SCRATCH, type_name)
+        given = Matrices.read(parameters)
+        size, sides, pitch = given.rows, given.width, given.rows + given.width
+        a = pointer(scratch + RESERVED_SCRATCH, type_name)
+        order = pointer(scratch + RESERVED_SCRATCH + size * pitch * item, "int32")
         for unit in range(lo, hi):
-            source = pointer(word(parameters, LinearSystem.A) + unit * size * size * item, type_name)
-            b = pointer(word(parameters, LinearSystem.B) + unit * size * sides * item, type_name)
-            x = pointer(word(parameters, LinearSystem.X) + unit * size * sides * item, type_name)
-            scale = scale_at(word(parameters, LinearSystem.A) + unit * size * size * item, size * size)
-            right_scale = scale_at(word(parameters, LinearSystem.B) + unit * size * sides * item, size * sides)
+            matrix, right = given.a + unit * size * size * item, given.b + unit * size * sides * item
+            scale, right_scale = scale_at(matrix, size * size), scale_at(right, size * sides)
             for i in range(size):
-                for j in range(size):
-                    a[i * pitch + j] = source[i * size + j] * scale
-                for j in range(sides):
-                    a[i * pitch + size + j] = b[i * sides + j] * right_scale
-            for k in range(size):
-                found = _pivot(a, size, pitch, k)
-                if found != k:
-                    _swap(a, pitch, pitch, k, found)
-                _eliminate(a, size, pitch, pitch, k)
+                copy_scaled(pointer(matrix, type_name), i * size, a, i * pitch, size, scale)
+                copy_scaled(pointer(right, type_name), i * sides, a, i * pitch + size, sides, right_scale)
+            _factorize(a, size, pitch, order)
+            x = pointer(given.first + unit * size * sides * item, type_name)
             for step in range(size):
                 i = size - 1 - step
                 row = i * pitch + size
@@ -163,15 +142,11 @@ def solution(element_type: str) -> Codelet:
                 pivot = a[i * pitch + i]
                 for j in range(sides):
                     a[row + j] = a[row + j] / pivot
-                    x[i * sides + j] = a[row + j]
-            if scale != 1 or right_scale != 1:
-                for i in range(size):
-                    for j in range(sides):
-                        x[i * sides + j] = a[i * pitch + size + j] * (scale / right_scale)
+                copy_scaled(a, row, x, i * sides, sides, scale / right_scale)
 
     return Codelet(solve, f"solution_{element_type}")
 
 
 def solution_scratch_bytes(size: int, right_sides: int, element_type: str) -> int:
     """The bytes of scratch for a system of these sizes."""
-    return size * (size + right_sides) * np.dtype(NUMBA_TYPES[element_type]).itemsize
+    return size * (size + right_sides) * ITEM_BYTES[element_type] + 4 * size

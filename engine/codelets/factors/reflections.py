@@ -1,30 +1,28 @@
 """Householder reflections H = I - tau v v^T and rotations of rows, of float32 or float64; long loops run along rows.
 
 `numbers` holds tau and beta, the first element of a reflected vector, in the matrix's type, so that products with them
-are not computed in float64.
+are not computed in float64. `v` and `sums` are space for a vector each.
 """
 
 from __future__ import annotations
 
-from math import nan, sqrt
+from math import sqrt
 from typing import Any
 
+from engine.codelets.factors.matrices import Pointer, set_identity
 from engine.codelets.language.build import inner
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.lanes import F32, Lanes
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
-Pointer = Any  # the result of `pointer`: Numba indexes it like an array
-NUMBA_TYPES = {"f32": "float32", "f64": "float64"}
 LANES = lanes()
 TAU, BETA = 0, 1
 NUMBERS = 8
-HUGE, TINY, STEP = 1e20, 1e-20, 2.0**60
-"""A matrix whose largest element is not between TINY and HUGE is scaled by a power of STEP, because products might
-overflow or vanish, those of float32 too. The power for the least float64 is finite."""
 LEAST_SQUARE = 1e-270
 """A vector with a smaller squared length counts as zero: the largest element is far larger, and squares are inexact."""
+TOLERANCES = {"f32": 2.0**-30, "f64": 2.0**-53}
+"""Entries below this multiple of others count as zero where a matrix is made diagonal."""
 
 
 @inner
@@ -141,35 +139,6 @@ def rotate(a: Pointer, pitch: int, columns: int, i: int, j: int, cosine: float, 
 
 
 @inner
-def set_identity(a: Pointer, rows: int, columns: int) -> None:
-    """Sets the diagonal to one, and all else to zero."""
-    for i in range(rows):
-        for j in range(columns):
-            a[i * columns + j] = 0
-        if i < columns:
-            a[i * columns + i] = 1
-
-
-@inner
-def scale_of(a: Pointer, size: int) -> float:
-    """The power of two to multiply a matrix by; NaN if an element is not finite."""
-    largest, check = 0.0, 0.0
-    for i in range(size):
-        value = abs(a[i] * 1.0)
-        check += value * 0
-        if value > largest:
-            largest = value
-    if check != 0:
-        return check
-    scale = 1.0
-    while largest > HUGE:
-        scale, largest = scale / STEP, largest / STEP
-    while 0 < largest < TINY:
-        scale, largest = scale * STEP, largest * STEP
-    return scale
-
-
-@inner
 def norm(x: float, y: float) -> float:
     """The length of a vector of two elements, even if their squares vanish."""
     square = x * x + y * y
@@ -182,18 +151,62 @@ def norm(x: float, y: float) -> float:
 
 
 @inner
-def fill_nan(a: Pointer, size: int) -> None:
-    """Fills an array with NaN."""
+def largest_row(diagonal: Pointer, beside: Pointer, size: int) -> float:
+    """The largest sum of the magnitudes of an entry of the diagonal and the one beside it."""
+    largest = 0.0
     for i in range(size):
-        a[i] = nan
+        value = abs(diagonal[i]) + abs(beside[i])
+        if value > largest:
+            largest = value
+    return largest
 
 
 @inner
-def sort_order(values: Pointer, order: Pointer, size: int, descending: int) -> None:
-    """Finds the order of values, by insertion."""
-    for i in range(size):
-        at = i
-        while at > 0 and (values[order[at - 1]] < values[i] if descending else values[order[at - 1]] > values[i]):
-            order[at] = order[at - 1]
-            at -= 1
-        order[at] = i
+def reflect_by_column(
+    a: Pointer, k: int, rows: int, columns: int, v: Pointer, sums: Pointer, numbers: Pointer, taus: Pointer
+) -> Any:
+    """Makes column k zero below the diagonal, where its reflection stays; returns the diagonal's element."""
+    for i in range(k, rows):
+        v[i - k] = a[i * columns + k]
+    make_reflection(v, rows - k, numbers)
+    taus[k] = numbers[TAU]
+    reflect_rows(a, k * columns + k + 1, columns, rows - k, columns - k - 1, v, sums, numbers[TAU])
+    for i in range(k + 1, rows):
+        a[i * columns + k] = v[i - k]
+    return numbers[BETA]
+
+
+@inner
+def reflection_of_row(a: Pointer, at: int, size: int, v: Pointer, numbers: Pointer) -> None:
+    """Makes a reflection of the elements of a row from element `at` on, where it stays."""
+    for j in range(size):
+        v[j] = a[at + j]
+    make_reflection(v, size, numbers)
+    for j in range(size):
+        a[at + j] = v[j]
+
+
+@inner
+def product_of_columns(
+    a: Pointer, rows: int, columns: int, q: Pointer, width: int, count: int, v: Pointer, sums: Pointer, taus: Pointer
+) -> None:
+    """Multiplies `count` reflections that are below the diagonal of `a`: q is [rows, width]."""
+    set_identity(q, rows, width)
+    for step in range(count):
+        k = count - 1 - step
+        v[0] = 1
+        for i in range(k + 1, rows):
+            v[i - k] = a[i * columns + k]
+        reflect_rows(q, k * width + k, width, rows - k, width - k, v, sums, taus[k])
+
+
+@inner
+def product_of_rows(a: Pointer, size: int, q: Pointer, v: Pointer, sums: Pointer, taus: Pointer, first: int) -> None:
+    """Multiplies the reflections right of the diagonal of `a`, whose taus begin with number `first`: q is square."""
+    set_identity(q, size, size)
+    for step in range(size - 1):
+        k = size - 2 - step
+        rest, at = size - k - 1, k * size + k + 1
+        for j in range(rest):
+            v[j] = a[at + j]
+        reflect_rows(q, at + size, size, rest, rest, v, sums, taus[first + k])

@@ -1,8 +1,8 @@
 """Singular values, descending, and singular vectors: A = U diag(s) V^T, by Golub and Kahan's algorithm.
 
 Householder reflections from both sides make a matrix bidiagonal; implicit QR steps on that, in float64, make it
-diagonal. The rotations are applied to rows of U^T and V^T. Unit: one matrix of at least as many rows as columns, or the
-transpose of one; a matrix with an element that is not finite gives NaN.
+diagonal. The rotations are applied to rows of U^T and V^T. Unit: one matrix; one with fewer rows than columns is
+transposed. A matrix with an element that is not finite gives NaN.
 """
 
 from __future__ import annotations
@@ -10,46 +10,38 @@ from __future__ import annotations
 from functools import cache
 from math import sqrt
 
-import numpy as np
-
+from engine.codelets.factors.matrices import (
+    Matrices,
+    Pointer,
+    copy_scaled,
+    fill_nan,
+    put_columns,
+    scale_of,
+    sort_order,
+    transpose,
+)
 from engine.codelets.factors.reflections import (
     BETA,
-    NUMBA_TYPES,
     NUMBERS,
     TAU,
-    Pointer,
-    fill_nan,
-    make_reflection,
+    TOLERANCES,
+    largest_row,
     norm,
+    product_of_columns,
+    product_of_rows,
+    reflect_by_column,
     reflect_columns,
-    reflect_rows,
+    reflection_of_row,
     rotate,
-    scale_of,
-    set_identity,
-    sort_order,
 )
 from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.element import NUMBA_NAMES
+from engine.codelets.language.lanes import ITEM_BYTES
 from engine.codelets.language.memory import pointer
-from engine.codelets.language.record import Address, Record, word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 MOST_STEPS = 75
 """Most QR steps for one singular value: two or three are usual."""
-TOLERANCES = {"f32": 2.0**-30, "f64": 2.0**-53}
-"""Entries below this multiple of the bidiagonal matrix's largest row count as zero."""
-
-
-class SingularValues(Record):
-    """Parameters of a codelet of `singular_values`."""
-
-    source: Address = 0  # [rows, columns], or its transpose
-    values: Address = 0  # [columns]
-    left: Address = 0  # [rows, columns]
-    right: Address = 0  # [columns, columns], singular vectors as columns
-    rows: int  # not fewer than columns
-    columns: int
-    transposed: int  # whether the source is [columns, rows]
-    with_vectors: int
 
 
 @inner
@@ -67,51 +59,13 @@ def _make_bidiagonal(
     """Finds d, the diagonal, and e[k], the element above d[k]. Reflections stay below d and right of e."""
     e[0] = 0
     for k in range(columns):
-        for i in range(k, rows):
-            v[i - k] = a[i * columns + k]
-        make_reflection(v, rows - k, numbers)
-        d[k], taus[k] = numbers[BETA], numbers[TAU]
-        reflect_rows(a, k * columns + k + 1, columns, rows - k, columns - k - 1, v, sums, numbers[TAU])
-        for i in range(k + 1, rows):
-            a[i * columns + k] = v[i - k]
+        d[k] = reflect_by_column(a, k, rows, columns, v, sums, numbers, taus)
         rest = columns - k - 1
         if rest > 0:
             above = k * columns + k + 1
-            for j in range(rest):
-                v[j] = a[above + j]
-            make_reflection(v, rest, numbers)
+            reflection_of_row(a, above, rest, v, numbers)
             e[k + 1], taus[columns + k] = numbers[BETA], numbers[TAU]
             reflect_columns(a, above + columns, columns, rows - k - 1, rest, v, numbers[TAU])
-            for j in range(rest):
-                a[above + j] = v[j]
-
-
-@inner
-def _gather_vectors(
-    a: Pointer, rows: int, columns: int, u: Pointer, w: Pointer, v: Pointer, sums: Pointer, taus: Pointer
-) -> None:
-    """Multiplies the reflections from both sides: u [rows, columns] and w [columns, columns]."""
-    set_identity(u, rows, columns)
-    set_identity(w, columns, columns)
-    for step in range(columns):
-        k = columns - 1 - step
-        v[0] = 1
-        for i in range(k + 1, rows):
-            v[i - k] = a[i * columns + k]
-        reflect_rows(u, k * columns + k, columns, rows - k, columns - k, v, sums, taus[k])
-        rest = columns - k - 1
-        if rest > 0:
-            for j in range(rest):
-                v[j] = a[k * columns + k + 1 + j]
-            at = (k + 1) * columns + k + 1
-            reflect_rows(w, at, columns, rest, rest, v, sums, taus[columns + k])
-
-
-@inner
-def _transpose(source: Pointer, target: Pointer, rows: int, columns: int) -> None:
-    for i in range(rows):
-        for j in range(columns):
-            target[j * rows + i] = source[i * columns + j]
 
 
 @inner
@@ -191,12 +145,7 @@ def _make_diagonal(
     tolerance: float,
 ) -> int:
     """Makes QR steps; returns 1 if all converged, with values that are not negative. Empty vectors are not rotated."""
-    largest = 0.0
-    for i in range(size):
-        value = abs(d[i]) + abs(e[i])
-        if value > largest:
-            largest = value
-    least = tolerance * largest
+    least = tolerance * largest_row(d, e, size)
     for step in range(size):
         last, steps = size - 1 - step, 0
         first = _first_row(d, e, last, least)
@@ -219,14 +168,11 @@ def _make_diagonal(
 @cache
 def singular_values(element_type: str) -> Codelet:
     """The codelet for f32 or f64."""
-    type_name, item = NUMBA_TYPES[element_type], np.dtype(NUMBA_TYPES[element_type]).itemsize
-    tolerance = TOLERANCES[element_type]
+    type_name, item, tolerance = NUMBA_NAMES[element_type], ITEM_BYTES[element_type], TOLERANCES[element_type]
 
     def factorize(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        rows, columns = word(parameters, SingularValues.ROWS), word(parameters, SingularValues.COLUMNS)
-        transposed = word(parameters, SingularValues.TRANSPOSED)
-        with_vectors = word(parameters, SingularValues.WITH_VECTORS)
-        base = scratch + RESERVED_SCRATCH
+        given, base = Matrices.read(parameters), scratch + RESERVED_SCRATCH
+        rows, columns = max(given.rows, given.columns), min(given.rows, given.columns)
         d, e = pointer(base, "float64"), pointer(base + 8 * columns, "float64")
         order, rest = pointer(base + 16 * columns, "int64"), base + 24 * columns
         numbers, v = pointer(rest, type_name), pointer(rest + NUMBERS * item, type_name)
@@ -236,48 +182,45 @@ def singular_values(element_type: str) -> Codelet:
         a, u = pointer(rest, type_name), pointer(rest + rows * columns * item, type_name)
         w = pointer(rest + 2 * rows * columns * item, type_name)
         wt = pointer(rest + (2 * rows + columns) * columns * item, type_name)
+        high, wide = (given.second, given.third) if rows == given.rows else (given.third, given.second)
         for unit in range(lo, hi):
-            source = pointer(word(parameters, SingularValues.SOURCE) + unit * rows * columns * item, type_name)
-            values = pointer(word(parameters, SingularValues.VALUES) + unit * columns * item, type_name)
-            left = pointer(word(parameters, SingularValues.LEFT) + unit * rows * columns * item, type_name)
-            right = pointer(word(parameters, SingularValues.RIGHT) + unit * columns * columns * item, type_name)
+            source = pointer(given.a + unit * rows * columns * item, type_name)
+            values = pointer(given.first + unit * columns * item, type_name)
+            left = pointer(high + unit * rows * columns * item, type_name)
+            right = pointer(wide + unit * columns * columns * item, type_name)
             scale, converged = scale_of(source, rows * columns), 0
             if scale == scale:
-                if transposed:
-                    _transpose(source, a, columns, rows)
+                if rows == given.rows:
+                    copy_scaled(source, 0, a, 0, rows * columns, scale)
                 else:
-                    for i in range(rows * columns):
-                        a[i] = source[i]
-                for i in range(rows * columns):
-                    a[i] = a[i] * scale
+                    transpose(source, a, columns, rows)
+                    copy_scaled(a, 0, a, 0, rows * columns, scale)
                 _make_bidiagonal(a, rows, columns, d, e, v, sums, numbers, taus)
-                if with_vectors:
-                    _gather_vectors(a, rows, columns, u, w, v, sums, taus)
-                    _transpose(u, a, rows, columns)
-                    _transpose(w, wt, columns, columns)
-                height, width = (rows, columns) if with_vectors else (0, 0)
+                if given.with_vectors:
+                    product_of_columns(a, rows, columns, u, columns, columns, v, sums, taus)
+                    product_of_rows(a, columns, w, v, sums, taus, columns)
+                    transpose(u, a, rows, columns)
+                    transpose(w, wt, columns, columns)
+                height, width = (rows, columns) if given.with_vectors else (0, 0)
                 converged = _make_diagonal(d, e, columns, a, height, wt, width, numbers, tolerance)
             if converged == 0:
                 fill_nan(values, columns)
-                if with_vectors:
+                if given.with_vectors:
                     fill_nan(left, rows * columns)
                     fill_nan(right, columns * columns)
                 continue
             sort_order(d, order, columns, 1)
             for j in range(columns):
                 values[j] = d[order[j]] / scale
-            if with_vectors:
-                for i in range(rows):
-                    for j in range(columns):
-                        left[i * columns + j] = a[order[j] * rows + i]
-                for i in range(columns):
-                    for j in range(columns):
-                        right[i * columns + j] = wt[order[j] * columns + i]
+            if given.with_vectors:
+                put_columns(a, order, left, rows, columns)
+                put_columns(wt, order, right, columns, columns)
 
     return Codelet(factorize, f"singular_values_{element_type}")
 
 
 def singular_values_scratch_bytes(rows: int, columns: int, element_type: str) -> int:
     """The bytes of scratch for matrices of these sizes."""
-    elements = NUMBERS + rows + 3 * columns + 2 * (rows + columns) * columns
-    return 24 * columns + elements * np.dtype(NUMBA_TYPES[element_type]).itemsize
+    high, low = max(rows, columns), min(rows, columns)
+    elements = NUMBERS + high + 3 * low + 2 * (high + low) * low
+    return 24 * low + elements * ITEM_BYTES[element_type]

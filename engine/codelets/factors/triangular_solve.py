@@ -12,16 +12,16 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import numpy as np
-
+from engine.codelets.factors.matrices import Pointer, matrix_type
 from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.element import NUMBA_NAMES
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.lanes import I64, ITEM_BYTES, Lanes
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import pointer
-from engine.codelets.language.record import Address, Record, block, word
+from engine.codelets.language.record import Address, Record, block
 from engine.codelets.language.switched import switched
-from engine.errors import InternalError, UnsupportedOperation
+from engine.errors import InternalError
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
@@ -117,10 +117,8 @@ class _Tile:
         return [self.lanes.intrinsic("fmuladd", negative, *each) for each in zip(values, sums, strict=True)]
 
 
-NUMBA_TYPES = {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
 COMPLEX_BLOCK = 32
 """Right-hand sides of one unit of complex numbers."""
-Pointer = Any  # the result of `pointer`: Numba indexes it like an array
 
 
 class TriangularSolve(Record):
@@ -145,7 +143,7 @@ class TriangularSolve(Record):
 @cache
 def _solving_floats(element_type: str) -> Any:
     """`solve(x, a, size, row, column, block, unit_diagonal, conjugate)` solves x [size, block] in place, by address."""
-    solve_rows, item = solving(element_type), np.dtype(NUMBA_TYPES[element_type]).itemsize
+    solve_rows, item = solving(element_type), ITEM_BYTES[element_type]
     few_case, many_case = case_of(FEW, 0), case_of(MANY, 0)
 
     @inner
@@ -163,105 +161,81 @@ def _solving_floats(element_type: str) -> Any:
 
 @cache
 def _solving_complex(element_type: str) -> Any:
-    """Makes the function that solves a block of complex numbers, like `_solving_floats` for real ones."""
-    type_name = NUMBA_TYPES[element_type]
+    """Makes the function that solves a block of COMPLEX_BLOCK columns, like `_solving_floats` for real ones."""
+    type_name = NUMBA_NAMES[element_type]
 
     @inner
-    def solve(x: int, a: int, size: int, row: int, column: int, block: int, unit_diagonal: int, conjugate: int) -> None:
-        solve_complex(pointer(x, type_name), pointer(a, type_name), size, row, column, unit_diagonal, conjugate)
+    def solve(y: int, m: int, size: int, row: int, column: int, block: int, unit_diagonal: int, conjugate: int) -> None:
+        x, a = pointer(y, type_name), pointer(m, type_name)
+        for i in range(size):
+            for k in range(i):
+                factor = a[i * row + k * column]
+                if conjugate:
+                    factor = factor.conjugate()
+                for c in range(COMPLEX_BLOCK):
+                    x[i * COMPLEX_BLOCK + c] -= factor * x[k * COMPLEX_BLOCK + c]
+            if not unit_diagonal:
+                pivot = a[i * row + i * column]
+                if conjugate:
+                    pivot = pivot.conjugate()
+                if pivot == 0:  # Numba divides no complex number by zero
+                    infinity = 1 / pivot.real
+                    for c in range(COMPLEX_BLOCK):
+                        x[i * COMPLEX_BLOCK + c] *= infinity
+                else:
+                    for c in range(COMPLEX_BLOCK):
+                        x[i * COMPLEX_BLOCK + c] /= pivot
 
     return solve
 
 
 @inner
-def solve_complex(x: Pointer, a: Pointer, size: int, row: int, column: int, unit_diagonal: int, conjugate: int) -> None:
-    """Solves for x [size, COMPLEX_BLOCK] in place."""
+def _copy(
+    source: Pointer, row: int, step: int, target: Pointer, to_row: int, to_step: int, size: int, count: int, padded: int
+) -> None:
+    """Copies `count` elements of each of `size` rows, `step` apart, to elements `to_step` apart; zeros follow."""
     for i in range(size):
-        for k in range(i):
-            factor = a[i * row + k * column]
-            if conjugate:
-                factor = factor.conjugate()
-            for c in range(COMPLEX_BLOCK):
-                x[i * COMPLEX_BLOCK + c] -= factor * x[k * COMPLEX_BLOCK + c]
-        if not unit_diagonal:
-            pivot = a[i * row + i * column]
-            if conjugate:
-                pivot = pivot.conjugate()
-            if pivot == 0:  # Numba divides no complex number by zero
-                infinity = 1 / pivot.real
-                for c in range(COMPLEX_BLOCK):
-                    x[i * COMPLEX_BLOCK + c] *= infinity
-            else:
-                for c in range(COMPLEX_BLOCK):
-                    x[i * COMPLEX_BLOCK + c] /= pivot
-
-
-@inner
-def _load(x: Pointer, b: Pointer, size: int, unknown: int, right_side: int, block: int, count: int) -> None:
-    """Loads a block; one that is not full is padded with zeros."""
-    for i in range(size):
-        if right_side == 1:
+        if step == 1 and to_step == 1:
             for c in range(count):
-                x[i * block + c] = b[i * unknown + c]
+                target[i * to_row + c] = source[i * row + c]
         else:
             for c in range(count):
-                x[i * block + c] = b[i * unknown + c * right_side]
-        for c in range(count, block):
-            x[i * block + c] = 0
-
-
-@inner
-def _store(x: Pointer, target: Pointer, size: int, unknown: int, right_side: int, block: int, count: int) -> None:
-    for i in range(size):
-        if right_side == 1:
-            for c in range(count):
-                target[i * unknown + c] = x[i * block + c]
-        else:
-            for c in range(count):
-                target[i * unknown + c * right_side] = x[i * block + c]
+                target[i * to_row + c * to_step] = source[i * row + c * step]
+        for c in range(count, padded):
+            target[i * to_row + c] = 0
 
 
 @cache
 def triangular_solve(element_type: str) -> Codelet:
     """The codelet for an element type. Raises UnsupportedOperation for one that is neither float nor complex."""
-    if element_type not in NUMBA_TYPES:
-        raise UnsupportedOperation(
-            f"Expected a triangular-solve of {', '.join(NUMBA_TYPES)}. Received: {element_type}. Convert around it."
-        )
-    type_name, item = NUMBA_TYPES[element_type], np.dtype(NUMBA_TYPES[element_type]).itemsize
+    type_name, item = matrix_type("triangular-solve", element_type)
     solve_block = (_solving_floats if element_type in VECTORS else _solving_complex)(element_type)
 
     def solve(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        size, sides = word(parameters, TriangularSolve.SIZE), word(parameters, TriangularSolve.RIGHT_SIDES)
-        row, column = word(parameters, TriangularSolve.MATRIX_ROW), word(parameters, TriangularSolve.MATRIX_COLUMN)
-        unknown, right = word(parameters, TriangularSolve.UNKNOWN), word(parameters, TriangularSolve.RIGHT_SIDE)
-        block, blocks = word(parameters, TriangularSolve.BLOCK), word(parameters, TriangularSolve.BLOCKS)
+        given = TriangularSolve.read(parameters)
+        size, block, right_side = given.size, given.block, given.right_side
+        row, column, unknown = given.matrix_row, given.matrix_column, given.unknown
         last_pivot, last_unknown = 0, 0
-        if not word(parameters, TriangularSolve.LOWER):
+        if not given.lower:
             last_pivot, last_unknown = (size - 1) * (row + column), (size - 1) * unknown
             row, column, unknown = -row, -column, -unknown
         x = pointer(scratch + RESERVED_SCRATCH, type_name)
         for unit in range(lo, hi):
-            matrix, first = unit // blocks, unit % blocks * block
-            count = min(block, sides - first)
-            offset = (matrix * size * sides + first * right + last_unknown) * item
-            b = pointer(word(parameters, TriangularSolve.B) + offset, type_name)
-            _load(x, b, size, unknown, right, block, count)
-            a = word(parameters, TriangularSolve.A) + (matrix * size * size + last_pivot) * item
-            solve_block(
-                *(scratch + RESERVED_SCRATCH, a, size, row, column, block),
-                word(parameters, TriangularSolve.UNIT_DIAGONAL),
-                word(parameters, TriangularSolve.CONJUGATE),
-            )
-            target = pointer(word(parameters, TriangularSolve.X) + offset, type_name)
-            _store(x, target, size, unknown, right, block, count)
+            matrix, first = unit // given.blocks, unit % given.blocks * block
+            count = min(block, given.right_sides - first)
+            offset = (matrix * size * given.right_sides + first * right_side + last_unknown) * item
+            _copy(pointer(given.b + offset, type_name), unknown, right_side, x, block, 1, size, count, block)
+            a = given.a + (matrix * size * size + last_pivot) * item
+            to = scratch + RESERVED_SCRATCH
+            solve_block(to, a, size, row, column, block, given.unit_diagonal, given.conjugate)
+            _copy(x, block, 1, pointer(given.x + offset, type_name), unknown, right_side, size, count, count)
 
     return Codelet(solve, f"triangular_solve_{element_type}")
 
 
 def triangular_solve_scratch_bytes(size: int, block: int, element_type: str) -> int:
     """The bytes of scratch for systems of `size` unknowns, whose last block of unknowns may not be full."""
-    return -(-size // MANY) * MANY * block * np.dtype(NUMBA_TYPES[element_type]).itemsize
+    return -(-size // MANY) * MANY * block * ITEM_BYTES[element_type]
 
 
 def fitted_block(work: SolveWork) -> int:
@@ -277,22 +251,16 @@ def encoded_solve(work: SolveWork) -> Encoded:
     """
     if work.block != fitted_block(work):
         raise InternalError(f"Expected blocks of {fitted_block(work)} right-hand sides. Received: {work.block}.")
-    size, right_sides, left_side, kind = work.size, work.right_sides, work.left_side, work.element_type
+    size, left_side, kind = work.size, work.left_side, work.element_type
     transposed = (work.transpose_a != "NO_TRANSPOSE") == left_side
-    parameters = TriangularSolve(
-        a=work.a,
-        b=work.b,
-        x=work.x,
-        size=size,
-        right_sides=right_sides,
+    parameters = TriangularSolve.of(
+        work,
         matrix_row=1 if transposed else size,
         matrix_column=size if transposed else 1,
-        unknown=right_sides if left_side else 1,
+        unknown=work.right_sides if left_side else 1,
         right_side=1 if left_side else size,
         lower=work.lower != transposed,
-        unit_diagonal=work.unit_diagonal,
         conjugate=work.transpose_a == "ADJOINT",
-        block=work.block,
         blocks=work.unit_count // work.matrices,
     )
     return Encoded.of(triangular_solve(kind), block(parameters), triangular_solve_scratch_bytes(size, work.block, kind))

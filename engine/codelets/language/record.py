@@ -77,6 +77,17 @@ class Record(metaclass=Numbered):
         raise InternalError(f"Expected {cls.__name__}.read in a codelet alone.")
 
     @classmethod
+    def of(cls, work: Any, **others: Any) -> Self:
+        """A record of `others`, and of the attributes of `work` that have the names of the remaining fields.
+
+        Of an array it has the address, of offsets the table.
+        """
+        names = [name for name in cls._fields if name not in others and hasattr(work, name)]
+        values = (getattr(work, name) for name in names)
+        found = (getattr(each, "address", getattr(each, "table", each)) for each in values)
+        return cls(**dict(zip(names, found, strict=True)), **others)
+
+    @classmethod
     def of_each(cls, entries: Iterable[Sequence[int]]) -> list[Self]:
         """One record for each entry, whose values are in the order of the fields."""
         return [cls(**dict(zip(cls._fields, entry, strict=True))) for entry in entries]
@@ -122,7 +133,7 @@ def block(*parts: Part) -> ParameterBlock:
 
     Raises InternalError for a table that is not C-contiguous.
     """
-    values = [value for part in parts for value in _values(part)]
+    values = [value for part in parts for value in flattened(part)]
     tables: list[tuple[int, np.ndarray]] = []
     relocations: list[tuple[int, Any]] = []
     for number, value in enumerate(values):
@@ -139,6 +150,7 @@ def block(*parts: Part) -> ParameterBlock:
     return ParameterBlock(np.array(values, np.int64), tuple(relocations), tuple(tables))
 
 
-def _values(part: Part) -> Iterator[Any]:
+def flattened(part: Part) -> Iterator[Any]:
+    """The values of a part, with records flattened."""
     for each in (part,) if isinstance(part, Record) else part:
         yield from each.flat() if isinstance(each, Record) else (each,)
