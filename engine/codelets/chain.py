@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from engine.codelets.host.rows import copy_memory
 from engine.codelets.language.build import codelet
 from engine.codelets.language.memory import call4, store_i64
-from engine.codelets.language.record import Address, Record, word
+from engine.codelets.language.record import Address, Record
 from engine.codelets.language.scratch import ScratchLayout, ScratchSpace, after
 from engine.machine_code.abi import RESERVED_SCRATCH
 
@@ -48,32 +48,22 @@ class ForwardedAddress(Record):
 @codelet
 def chain(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Runs units lo <= unit < hi. Scratch: the executor's words, all parameters, the slices, the codelets' scratch."""
-    links, relocated = word(parameters, Chain.LINKS), word(parameters, Chain.RELOCATED)
-    words = word(parameters, Chain.PARAMETER_WORDS)
-    first_link = parameters + 8 * Chain.WORDS
-    first_block = first_link + 8 * ChainedCodelet.WORDS * links
+    given, links = Chain.read(parameters), parameters + 8 * Chain.WORDS
+    blocks, words = links + 8 * ChainedCodelet.WORDS * given.links, given.parameter_words
     own = scratch + RESERVED_SCRATCH
     offset = after(own, 8 * words)
-    inside = offset + word(parameters, Chain.BLOCK_BYTES)
-    copy_memory(own, first_block + 8 * ForwardedAddress.WORDS * relocated, 8 * words)
+    inside = offset + given.block_bytes
+    copy_memory(own, blocks + 8 * ForwardedAddress.WORDS * given.relocated, 8 * words)
     copy_memory(inside, scratch, RESERVED_SCRATCH)
     for unit in range(lo, hi):
-        for number in range(relocated):
-            block = first_block + 8 * ForwardedAddress.WORDS * number
+        for number in range(given.relocated):
+            block = ForwardedAddress.read(blocks, number)
             # The codelets address the unit's slice as if the whole array were stored there.
-            address = offset + word(block, ForwardedAddress.OFFSET) - unit * word(block, ForwardedAddress.BYTES)
-            store_i64(own + 8 * word(block, ForwardedAddress.WORD), address)
-        for number in range(links):
-            link = first_link + 8 * ChainedCodelet.WORDS * number
-            ratio = word(link, ChainedCodelet.RATIO)
-            end = min((unit + 1) * ratio, word(link, ChainedCodelet.UNITS))
-            call4(
-                word(link, ChainedCodelet.CODELET),
-                own + 8 * word(link, ChainedCodelet.PARAMETERS),
-                unit * ratio,
-                end,
-                inside,
-            )
+            store_i64(own + 8 * block.word, offset + block.offset - unit * block.bytes)
+        for number in range(given.links):
+            link = ChainedCodelet.read(links, number)
+            end = min((unit + 1) * link.ratio, link.units)
+            call4(link.codelet, own + 8 * link.parameters, unit * link.ratio, end, inside)
 
 
 def chain_scratch(words: int, slices: Sequence[int], inside: Sequence[ScratchSpace]) -> tuple[ScratchSpace, list[int]]:

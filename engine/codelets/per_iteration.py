@@ -32,18 +32,16 @@ class Move(Record):
 @codelet
 def per_iteration(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Runs units lo <= unit < hi of the codelet. Scratch: the executor's words, its parameters, its scratch."""
-    words, moved = word(parameters, PerIteration.PARAMETER_WORDS), word(parameters, PerIteration.MOVED)
-    moves = parameters + 8 * PerIteration.WORDS
-    own = scratch + RESERVED_SCRATCH
+    given, moves = PerIteration.read(parameters), parameters + 8 * PerIteration.WORDS
+    own, words = scratch + RESERVED_SCRATCH, given.parameter_words
     inside = after(own, 8 * words)
-    copy_memory(own, moves + 8 * Move.WORDS * moved, 8 * words)
+    copy_memory(own, moves + 8 * Move.WORDS * given.moved, 8 * words)
     copy_memory(inside, scratch, RESERVED_SCRATCH)
-    for _ in range(moved):
-        iteration = word(scratch, word(moves, Move.COUNTER))
-        address = own + 8 * word(moves, Move.WORD)
-        store_i64(address, load_i64(address) + load_i64(word(moves, Move.VALUES) + 8 * iteration))
-        moves += 8 * Move.WORDS
-    call4(word(parameters, PerIteration.CODELET), own, lo, hi, inside)
+    for number in range(given.moved):
+        move = Move.read(moves, number)
+        address = own + 8 * move.word
+        store_i64(address, load_i64(address) + load_i64(move.values + 8 * word(scratch, move.counter)))
+    call4(given.codelet, own, lo, hi, inside)
 
 
 def per_iteration_scratch(words: int, inside: ScratchSpace) -> ScratchSpace:

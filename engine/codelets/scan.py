@@ -13,12 +13,11 @@ from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.element import NUMBA_NAMES
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import pointer
-from engine.codelets.language.record import Address, Record, block, word
+from engine.codelets.language.record import Address, Record, block
 from engine.machine_code.abi import RESERVED_SCRATCH
-from engine.program.work.sorting import ScanWork
+from engine.program.work.sorting import SCANNED_ROWS, ScanWork
 
 OPERATIONS = ("add", "multiply", "minimum", "maximum")
-ROWS = 4  # rows that a unit scans side by side, as each result waits for the one before it
 COLUMNS = 64  # columns scanned side by side
 SCRATCH_BYTES = 8 * COLUMNS
 Pointer = Any  # the result of `pointer`: Numba indexes it like an array
@@ -51,21 +50,19 @@ def _combined(operation: int, old: Number, new: Number) -> Number:
 
 
 @inner
-def _scan_rows(parameters: int, source: Pointer, target: Pointer, initial: Number, operation: int, row: int) -> None:
-    """Scans ROWS contiguous rows from `row` on; the last one several times if there are fewer."""
-    length, results = word(parameters, Scan.LENGTH), word(parameters, Scan.RESULTS)
-    backward, last = word(parameters, Scan.BACKWARD), word(parameters, Scan.OUTER) - 1
+def _scan_rows(given: Scan, source: Pointer, target: Pointer, initial: Number, operation: int, row: int) -> None:
+    """Scans SCANNED_ROWS contiguous rows, four, from `row` on; the last one several times if there are fewer."""
+    length, results, exclusive, last = given.length, given.results, given.results - given.length, given.outer - 1
     b_row, c_row, d_row = min(row + 1, last), min(row + 2, last), min(row + 3, last)
     a = b = c = d = initial
-    exclusive = results - length
     for k in range(results):
-        at = length - 1 - k + exclusive if backward else k - exclusive
+        at = length - 1 - k + exclusive if given.backward else k - exclusive
         if k >= exclusive:
             a = _combined(operation, a, source[row * length + at])
             b = _combined(operation, b, source[b_row * length + at])
             c = _combined(operation, c, source[c_row * length + at])
             d = _combined(operation, d, source[d_row * length + at])
-        to = results - 1 - k if backward else k
+        to = results - 1 - k if given.backward else k
         target[row * results + to] = a
         target[b_row * results + to] = b
         target[c_row * results + to] = c
@@ -74,13 +71,11 @@ def _scan_rows(parameters: int, source: Pointer, target: Pointer, initial: Numbe
 
 @inner
 def _scan_columns(
-    parameters: int, source: Pointer, target: Pointer, sums: Pointer, initial: Number, operation: int, unit: int
+    given: Scan, source: Pointer, target: Pointer, sums: Pointer, initial: Number, operation: int, unit: int
 ) -> None:
     """Scans a unit's columns, COLUMNS at a time, down to the last row."""
-    length, results = word(parameters, Scan.LENGTH), word(parameters, Scan.RESULTS)
-    width, columns = word(parameters, Scan.INNER), word(parameters, Scan.COLUMNS)
-    backward, exclusive = word(parameters, Scan.BACKWARD), results - length
-    parts = (width + columns - 1) // columns
+    length, results, width, columns = given.length, given.results, given.inner, given.columns
+    exclusive, parts = results - length, (width + columns - 1) // columns
     outer, first = unit // parts, unit % parts * columns
     end = min(width, first + columns)
     for column in range(first, end, COLUMNS):
@@ -88,8 +83,8 @@ def _scan_columns(
         for c in range(count):
             sums[c] = initial
         for k in range(results):
-            at = length - 1 - k + exclusive if backward else k - exclusive
-            to = (outer * results + (results - 1 - k if backward else k)) * width + column
+            at = length - 1 - k + exclusive if given.backward else k - exclusive
+            to = (outer * results + (results - 1 - k if given.backward else k)) * width + column
             if k < exclusive:
                 for c in range(count):
                     target[to + c] = initial
@@ -107,20 +102,18 @@ def scan(opcode: str, element_type: str) -> Codelet:
     name, operation = NUMBA_NAMES[element_type], OPERATIONS.index(opcode)
 
     def run(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        sums = pointer(scratch + RESERVED_SCRATCH, name)
-        source = pointer(word(parameters, Scan.SOURCE), name)
-        target = pointer(word(parameters, Scan.TARGET), name)
-        initial = pointer(word(parameters, Scan.INITIAL), name)[0]
+        given, sums = Scan.read(parameters), pointer(scratch + RESERVED_SCRATCH, name)
+        source, target = pointer(given.source, name), pointer(given.target, name)
+        initial = pointer(given.initial, name)[0]
         for unit in range(lo, hi):
-            if word(parameters, Scan.INNER) == 1:
-                _scan_rows(parameters, source, target, initial, operation, unit * ROWS)
+            if given.inner == 1:
+                _scan_rows(given, source, target, initial, operation, unit * SCANNED_ROWS)
             else:
-                _scan_columns(parameters, source, target, sums, initial, operation, unit)
+                _scan_columns(given, source, target, sums, initial, operation, unit)
 
     return Codelet(run, f"scan_{opcode}_{name}")
 
 
 def encoded_scan(work: ScanWork) -> Encoded:
     """The fields of `Scan`."""
-    parameters = Scan(**{name: getattr(work, name) for name in Scan._fields})
-    return Encoded.of(scan(work.opcode, work.element_type), block(parameters), SCRATCH_BYTES)
+    return Encoded.of(scan(work.opcode, work.element_type), block(Scan.of(work)), SCRATCH_BYTES)

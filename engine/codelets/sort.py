@@ -15,13 +15,13 @@ from math import prod
 from engine.codelets.host.rows import copy_bytes
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
-from engine.codelets.language.memory import call4, load_i8, load_i16, load_i32, load_i64, store_i8, store_i16, store_i64
+from engine.codelets.language.memory import call4, load_i8, load_i16, load_i64, store_i8, store_i16, store_i64
 from engine.codelets.language.record import Address, Record, block, word
 from engine.codelets.language.scratch import after, space_of
-from engine.codelets.scan import ROWS
+from engine.codelets.rows.index_walk import load_index
 from engine.ir.shape import FLOATS, SIGNED, Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
-from engine.program.work.sorting import SCANNED_ROWS, SortKey, SortWork
+from engine.program.work.sorting import SortKey, SortWork
 
 LOWEST = -(2**63)
 NUMBER_BITS = 31  # of the element's number in a packed entry
@@ -37,11 +37,11 @@ class Sort(Record):
     inner: int  # adjacent rows are one element apart, INNER of them
     length: int  # of a row
     limit: int  # elements of a row that are written
-    key: int  # number of the operand that is compared
-    zero: int  # replacement of the lowest signed bits, which are -0 of a float
-    inverted: int  # bits that are inverted where the sign bit is set
-    flip: int  # bits that are always inverted
-    capacity: int  # entries of each of the two buffers in scratch
+    key: int = 0  # number of the operand that is compared, if any
+    zero: int = 0  # replacement of the lowest signed bits, which are -0 of a float
+    inverted: int = 0  # bits that are inverted where the sign bit is set
+    flip: int = 0  # bits that are always inverted
+    capacity: int = 0  # entries of each of the two buffers in scratch
     comparator: Address = 0
     operands: int
 
@@ -55,20 +55,11 @@ class SortOperand(Record):
 
 
 @inner
-def _load(address: int, size: int) -> int:
-    if size == 4:
-        return load_i32(address)
-    if size == 8:
-        return load_i64(address)
-    return load_i16(address) if size == 2 else load_i8(address)
-
-
-@inner
-def _key(parameters: int, address: int, size: int) -> int:
+def _key(given: Sort, address: int, size: int) -> int:
     """The element as an integer of the same width, to be compared signed."""
-    bits = _load(address, size)
-    bits = word(parameters, Sort.ZERO) if bits == -1 << (8 * size - 1) else bits
-    return bits ^ ((bits >> 63) & word(parameters, Sort.INVERTED)) ^ word(parameters, Sort.FLIP)
+    bits = load_index(address, size, 1)
+    bits = given.zero if bits == -1 << (8 * size - 1) else bits
+    return bits ^ ((bits >> 63) & given.inverted) ^ given.flip
 
 
 @inner
@@ -135,16 +126,9 @@ def _sorted(entries: int, spare: int, counts: int, count: int, entry: int, size:
 
 
 @inner
-def _row_offset(parameters: int, unit: int) -> int:
-    """The number of elements before a row's first one."""
-    inner_rows = word(parameters, Sort.INNER)
-    return unit // inner_rows * inner_rows * word(parameters, Sort.LENGTH) + unit % inner_rows
-
-
-@inner
-def _target_offset(parameters: int, unit: int) -> int:
-    inner_rows = word(parameters, Sort.INNER)
-    return unit // inner_rows * inner_rows * word(parameters, Sort.LIMIT) + unit % inner_rows
+def _offset(given: Sort, unit: int, length: int) -> int:
+    """The number of elements before the first one of a row of `length` elements."""
+    return unit // given.inner * given.inner * length + unit % given.inner
 
 
 @inner
@@ -158,16 +142,14 @@ def _copy_element(target: int, source: int, size: int) -> None:
 
 
 @inner
-def _copy_in_order(parameters: int, unit: int, numbers: int, entry: int, mask: int) -> None:
+def _copy_in_order(given: Sort, operands: int, unit: int, numbers: int, entry: int, mask: int) -> None:
     """Copies to element k of each result the element whose number is stored at numbers + k * entry."""
-    inner_rows = word(parameters, Sort.INNER)
-    for number in range(word(parameters, Sort.OPERANDS)):
-        operand = parameters + 8 * (Sort.WORDS + SortOperand.WORDS * number)
-        size = word(operand, SortOperand.BYTES)
-        source = word(operand, SortOperand.SOURCE) + _row_offset(parameters, unit) * size
-        target = word(operand, SortOperand.TARGET) + _target_offset(parameters, unit) * size
-        step = inner_rows * size
-        for k in range(word(parameters, Sort.LIMIT)):
+    for number in range(given.operands):
+        operand = SortOperand.read(operands, number)
+        size, step = operand.bytes, given.inner * operand.bytes
+        source = operand.source + _offset(given, unit, given.length) * size
+        target = operand.target + _offset(given, unit, given.limit) * size
+        for k in range(given.limit):
             index = load_i64(numbers + k * entry) & mask
             _copy_element(target + k * step, source + index * step, size)
 
@@ -175,21 +157,19 @@ def _copy_in_order(parameters: int, unit: int, numbers: int, entry: int, mask: i
 @codelet
 def sort_by_key(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Sorts rows by one operand's elements."""
-    length, limit = word(parameters, Sort.LENGTH), word(parameters, Sort.LIMIT)
-    capacity, inner_rows = word(parameters, Sort.CAPACITY), word(parameters, Sort.INNER)
-    operand = parameters + 8 * (Sort.WORDS + SortOperand.WORDS * word(parameters, Sort.KEY))
-    size = word(operand, SortOperand.BYTES)
-    entry = entry_bytes(size, length)
+    given, operands = Sort.read(parameters), parameters + 8 * Sort.WORDS
+    operand, limit, capacity = SortOperand.read(operands, given.key), given.limit, given.capacity
+    size, entry = operand.bytes, entry_bytes(operand.bytes, given.length)
     # A packed entry is the key made non-negative, with the element's number in its low bits.
     raised, shift, mask = (-(-1 << (8 * size - 1)), NUMBER_BITS, NUMBER_MASK) if entry == 8 else (0, 0, 0)
     counts = scratch + RESERVED_SCRATCH
     for unit in range(lo, hi):
-        source = word(operand, SortOperand.SOURCE) + _row_offset(parameters, unit) * size
+        source = operand.source + _offset(given, unit, given.length) * size
         entries = after(counts, COUNTS_BYTES)
         spare = after(entries, capacity * entry)
         filled, bound, bounded = 0, 0, False
-        for k in range(length):
-            key = ((_key(parameters, source + k * inner_rows * size, size) + raised) << shift) | (k & mask)
+        for k in range(given.length):
+            key = ((_key(given, source + k * given.inner * size, size) + raised) << shift) | (k & mask)
             if bounded and key >= bound:
                 continue
             if filled == capacity:
@@ -204,7 +184,7 @@ def sort_by_key(parameters: int, lo: int, hi: int, scratch: int) -> None:
                 store_i64(entries + filled * entry + 8, k)
             filled += 1
         entries = _sorted(entries, spare, counts, filled, entry, size)
-        _copy_in_order(parameters, unit, entries + entry - 8, entry, NUMBER_MASK if entry == 8 else -1)
+        _copy_in_order(given, operands, unit, entries + entry - 8, entry, NUMBER_MASK if entry == 8 else -1)
 
 
 @inner
@@ -235,18 +215,15 @@ def _merge(target: int, source: int, lo: int, middle: int, hi: int, comparator: 
 @codelet
 def sort_by_comparator(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Sorts rows by the codelet at the address COMPARATOR, which gets a table of [address, step] by operand."""
-    length, inner_rows = word(parameters, Sort.LENGTH), word(parameters, Sort.INNER)
-    operands, comparator = word(parameters, Sort.OPERANDS), word(parameters, Sort.COMPARATOR)
-    answer = scratch + RESERVED_SCRATCH
+    given, operands = Sort.read(parameters), parameters + 8 * Sort.WORDS
+    answer, length = scratch + RESERVED_SCRATCH, given.length
     table = after(answer, 8)
     for unit in range(lo, hi):
-        for number in range(operands):
-            operand = parameters + 8 * (Sort.WORDS + SortOperand.WORDS * number)
-            size = word(operand, SortOperand.BYTES)
-            row = word(operand, SortOperand.SOURCE) + _row_offset(parameters, unit) * size
-            store_i64(table + 16 * number, row)
-            store_i64(table + 16 * number + 8, inner_rows * size)
-        numbers = after(table, 16 * operands)
+        for number in range(given.operands):
+            operand = SortOperand.read(operands, number)
+            store_i64(table + 16 * number, operand.source + _offset(given, unit, length) * operand.bytes)
+            store_i64(table + 16 * number + 8, given.inner * operand.bytes)
+        numbers = after(table, 16 * given.operands)
         spare = after(numbers, 8 * length)
         for k in range(length):
             store_i64(numbers + 8 * k, k)
@@ -254,13 +231,10 @@ def sort_by_comparator(parameters: int, lo: int, hi: int, scratch: int) -> None:
         while run < length:
             for start in range(0, length, 2 * run):
                 middle, end = min(start + run, length), min(start + 2 * run, length)
-                _merge(spare, numbers, start, middle, end, comparator, table, answer)
+                _merge(spare, numbers, start, middle, end, given.comparator, table, answer)
             numbers, spare = spare, numbers
             run *= 2
-        _copy_in_order(parameters, unit, numbers, 8, -1)
-
-
-assert ROWS == SCANNED_ROWS
+        _copy_in_order(given, operands, unit, numbers, 8, -1)
 
 
 def key_words(key: SortKey, element_type: str) -> tuple[int, int, int]:
@@ -276,31 +250,18 @@ def encoded_sort(work: SortWork) -> Encoded:
     """The header, then the operands."""
     shapes, limit, order = [each.shape for each in work.sources], work.limit, work.order
     dimensions = shapes[0].dimensions
-    length = dimensions[work.dimension]
-    number = capacity = zero = inverted = flip = 0
-    if isinstance(order, SortKey):
-        number, capacity = order.operand, 2 * limit + INSERTED if 4 * limit + INSERTED < length else length
-        zero, inverted, flip = key_words(order, shapes[number].element_type)
-        entries = capacity * entry_bytes.function(shapes[number].dtype.itemsize, length)
-        areas: tuple[int, ...] = (COUNTS_BYTES, entries, entries)
-    else:
-        areas = (8, 16 * len(shapes), 8 * length, 8 * length)
-    header = Sort(
-        inner=prod(dimensions[work.dimension + 1 :]),
-        length=length,
-        limit=limit,
-        key=number,
-        zero=zero,
-        inverted=inverted,
-        flip=flip,
-        capacity=capacity,
-        operands=len(shapes),
-    )
+    length, inner_rows = dimensions[work.dimension], prod(dimensions[work.dimension + 1 :])
+    sizes = {"inner": inner_rows, "length": length, "limit": limit, "operands": len(shapes)}
     operands = [
         SortOperand(source=each.address, target=target, bytes=each.shape.dtype.itemsize)
         for each, target in zip(work.sources, work.targets, strict=True)
     ]
-    codelet, calls = (
-        (sort_by_key, ()) if isinstance(order, SortKey) else (sort_by_comparator, ((Sort.COMPARATOR, order),))
-    )
-    return Encoded.of(codelet, block(header, operands), space_of(*areas), calls)
+    if not isinstance(order, SortKey):
+        scratch = space_of(8, 16 * len(shapes), 8 * length, 8 * length)
+        parameters = block(Sort(**sizes), operands)
+        return Encoded.of(sort_by_comparator, parameters, scratch, ((Sort.COMPARATOR, order),))
+    key, capacity = shapes[order.operand], 2 * limit + INSERTED if 4 * limit + INSERTED < length else length
+    zero, inverted, flip = key_words(order, key.element_type)
+    header = Sort(**sizes, key=order.operand, zero=zero, inverted=inverted, flip=flip, capacity=capacity)
+    entries = capacity * entry_bytes.function(key.dtype.itemsize, length)
+    return Encoded.of(sort_by_key, block(header, operands), space_of(COUNTS_BYTES, entries, entries))

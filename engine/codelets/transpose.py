@@ -2,7 +2,7 @@
 
 Element (row, column) of a matrix is at source + row * SOURCE_PITCH + 4 column and goes to
 target + column * TARGET_PITCH + 4 row. There may be many matrices: the parameters end with a Dimension for each
-dimension that counts them. Unit: COLUMNS columns of one matrix.
+dimension that counts them. Unit: TRANSPOSED_COLUMNS columns of one matrix.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from engine.codelets.rows.index_walk import offsets_at, run_dimensions
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.work.copy import TRANSPOSED_COLUMNS, TransposeWork
 
-COLUMNS = 64  # of a unit: 256 bytes of each row, whole cache lines
 SCRATCH_BYTES = 8 * LANES
 transpose_lanes = lanes_transposed("f32")
 
@@ -58,27 +57,16 @@ def _transpose_columns(given: Transpose, source: int, target: int, first: int, l
 def transpose(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """target[column, row] = source[row, column] in the units lo <= unit < hi."""
     given, matrices = Transpose.read(parameters), parameters + 8 * Transpose.WORDS
-    runs, offsets = (given.columns + COLUMNS - 1) // COLUMNS, scratch + RESERVED_SCRATCH
+    runs, offsets = (given.columns + TRANSPOSED_COLUMNS - 1) // TRANSPOSED_COLUMNS, scratch + RESERVED_SCRATCH
     fill_progression(offsets, LANES, given.source_pitch)
     for unit in range(lo, hi):
-        first = unit % runs * COLUMNS
+        first = unit % runs * TRANSPOSED_COLUMNS
         here, there, _, _ = offsets_at(matrices, given.rank, unit // runs)
-        last = min(first + COLUMNS, given.columns)
+        last = min(first + TRANSPOSED_COLUMNS, given.columns)
         _transpose_columns(given, given.source + here, given.target + there, first, last, offsets)
-
-
-assert COLUMNS == TRANSPOSED_COLUMNS
 
 
 def encoded_transpose(work: TransposeWork) -> Encoded:
     """The header, then the dimensions that count the matrices."""
-    header = Transpose(
-        source=work.source,
-        target=work.target,
-        rows=work.rows,
-        columns=work.columns,
-        source_pitch=work.source_pitch,
-        target_pitch=work.target_pitch,
-        rank=len(work.matrices),
-    )
+    header = Transpose.of(work, rank=len(work.matrices))
     return Encoded.of(transpose, block(header, run_dimensions(work.matrices)), SCRATCH_BYTES)

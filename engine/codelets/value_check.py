@@ -115,12 +115,10 @@ def encoded_check(work: ValueCheckWork) -> Encoded:
     """The block of the array and its bounds."""
     kind = work.shape.element_type
     is_float_range = work.check.kind == "range" and kind in FLOATS
-    parameters = ValueCheckBlock(
-        call=work.call,
+    parameters = ValueCheckBlock.of(
+        work,
         record=work.record.words,
-        operand=work.operand,
         elements=work.shape.elements,
-        grain=work.grain,
         kind=FLOAT_RANGE if is_float_range else KINDS[work.check.kind],
         item_bytes=work.shape.dtype.itemsize,
         signed=int(kind not in UNSIGNED | {"pred"}),

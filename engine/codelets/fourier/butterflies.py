@@ -15,7 +15,7 @@ from engine.codelets.language.build import Codelet
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.lanes import I64, ITEM_BYTES, Lanes
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.record import Record, word
+from engine.codelets.language.record import Record
 from engine.machine_code.llvm import ir
 
 Complex = tuple[ir.Value, ir.Value]
@@ -164,9 +164,8 @@ def passing(radix: int, lanes: FourierLanes) -> Codelet:
         _emit_pass(builder, radix, lanes, *arguments)
 
     def fourier_pass(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        source, target = word(parameters, Pass.SOURCE), word(parameters, Pass.TARGET)
-        first, rest = word(parameters, Pass.FIRST), word(parameters, Pass.REST)
-        run_pass(source, target, first, rest, word(parameters, Pass.STRIDE), word(parameters, Pass.ROOTS))
+        given = Pass.read(parameters)
+        run_pass(given.source, given.target, given.first, given.rest, given.stride, given.roots)
 
     name = f"fourier_pass_{radix}_{lanes.element_type}x{lanes.width}"
     return Codelet(fourier_pass, name, in_vectors=True)

@@ -15,7 +15,7 @@ from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.lanes import ITEM_BYTES
 from engine.codelets.language.memory import call4, pointer, store_i64
-from engine.codelets.language.record import Address, Record, block, word
+from engine.codelets.language.record import Address, Record, block
 from engine.codelets.language.register_transpose import LANES, lanes_transposed
 from engine.codelets.language.scratch import after, space_of
 from engine.codelets.products.pack import fill_progression
@@ -87,17 +87,17 @@ def fourier(element_type: str, lanes: FourierLanes) -> Codelet:
     transpose_lanes = lanes_transposed("f32")
 
     @inner
-    def load_some(side: int, source: int, x: int, begin: int, end: int, lines: int) -> None:
-        """Loads numbers begin <= k < end, number by number."""
-        element, kind = word(side, Side.ELEMENT), word(side, Side.KIND)
+    def load_some(layout: int, source: int, x: int, lines: int) -> None:
+        """Loads numbers one by one."""
+        side = Side.read(layout)
         for line in range(lines):
-            at, values = source + line * word(side, Side.LANE), pointer(x + line * item, part_name)
-            for k in range(begin, end):
-                if kind == REALS:
-                    values[2 * width * k] = pointer(at + k * element, real_name)[0]
+            at, values = source + line * side.lane, pointer(x + line * item, part_name)
+            for k in range(side.count):
+                if side.kind == REALS:
+                    values[2 * width * k] = pointer(at + k * side.element, real_name)[0]
                     values[2 * width * k + width] = 0
                 else:
-                    number = pointer(at + k * element, complex_name)[0]
+                    number = pointer(at + k * side.element, complex_name)[0]
                     values[2 * width * k] = number.real
                     values[2 * width * k + width] = number.imag
 
@@ -111,118 +111,109 @@ def fourier(element_type: str, lanes: FourierLanes) -> Codelet:
                 values[2 * width * k + width + lane] = -values[2 * width * (length - k) + width + lane]
 
     @inner
-    def store_some(side: int, target: int, x: int, begin: int, end: int, lines: int) -> None:
-        """Stores numbers begin <= k < end, number by number."""
-        element, kind = word(side, Side.ELEMENT), word(side, Side.KIND)
+    def store_some(layout: int, target: int, x: int, begin: int, lines: int) -> None:
+        """Stores numbers from number `begin` on, one by one."""
+        side = Side.read(layout)
         for line in range(lines):
-            at, values = target + line * word(side, Side.LANE), pointer(x + line * item, part_name)
-            for k in range(begin, end):
-                pointer(at + k * element, real_name)[0] = values[2 * width * k]
-                if kind != REALS:
-                    pointer(at + k * element, real_name)[1] = values[2 * width * k + width]
+            at, values = target + line * side.lane, pointer(x + line * item, part_name)
+            for k in range(begin, side.count):
+                pointer(at + k * side.element, real_name)[0] = values[2 * width * k]
+                if side.kind != REALS:
+                    pointer(at + k * side.element, real_name)[1] = values[2 * width * k + width]
 
     @inner
-    def load(parameters: int, source: int, x: int, offsets: int, lines: int) -> None:
-        """Loads the lines of a group."""
-        side = parameters + 8 * Fourier.SOURCE
-        count, kind, element = word(side, Side.COUNT), word(side, Side.KIND), word(side, Side.ELEMENT)
-        if not converts and lines == width and kind == NUMBERS and word(side, Side.LANE) == complex_bytes:
-            for k in range(count):
-                part(0, x + k * size, source + k * element)
-        elif transposes and kind != REALS and element == complex_bytes:
-            for k in range(0, 2 * count, LANES):
-                transpose_lanes(source + 4 * k, offsets, lines, min(LANES, 2 * count - k), x + 4 * LANES * k, 4 * LANES)
+    def load(layout: int, length: int, source: int, x: int, offsets: int, lines: int) -> None:
+        """Loads the lines of a group. `layout` is the address of a Side."""
+        side = Side.read(layout)
+        if not converts and lines == width and side.kind == NUMBERS and side.lane == complex_bytes:
+            for k in range(side.count):
+                part(0, x + k * size, source + k * side.element)
+        elif transposes and side.kind != REALS and side.element == complex_bytes:
+            end = 2 * side.count
+            for k in range(0, end, LANES):
+                transpose_lanes(source + 4 * k, offsets, lines, min(LANES, end - k), x + 4 * LANES * k, 4 * LANES)
         else:
-            load_some(side, source, x, 0, count, lines)
-        if kind == MIRRORED:
-            mirror(x, count, word(parameters, Fourier.LENGTH))
+            load_some(layout, source, x, lines)
+        if side.kind == MIRRORED:
+            mirror(x, side.count, length)
 
     @inner
-    def store(parameters: int, target: int, x: int, offsets: int, lines: int) -> None:
+    def store(layout: int, target: int, x: int, offsets: int, lines: int) -> None:
         """Stores the lines of a group."""
-        side = parameters + 8 * Fourier.TARGET
-        count, kind, element, lane = (
-            word(side, Side.COUNT),
-            word(side, Side.KIND),
-            word(side, Side.ELEMENT),
-            word(side, Side.LANE),
-        )
-        if not converts and lines == width and kind == NUMBERS and lane == complex_bytes:
-            for k in range(count):
-                pair(0, x + k * size, target + k * element)
-        elif transposes and kind != REALS and element == complex_bytes:
-            whole = 2 * count // LANES * LANES
+        side = Side.read(layout)
+        if not converts and lines == width and side.kind == NUMBERS and side.lane == complex_bytes:
+            for k in range(side.count):
+                pair(0, x + k * size, target + k * side.element)
+        elif transposes and side.kind != REALS and side.element == complex_bytes:
+            whole = 2 * side.count // LANES * LANES
             for k in range(0, whole, LANES):
-                transpose_lanes(x + 4 * LANES * k, offsets, LANES, lines, target + 4 * k, lane)
-            store_some(side, target, x, whole // 2, count, lines)
+                transpose_lanes(x + 4 * LANES * k, offsets, LANES, lines, target + 4 * k, side.lane)
+            store_some(layout, target, x, whole // 2, lines)
         else:
-            store_some(side, target, x, 0, count, lines)
+            store_some(layout, target, x, 0, lines)
 
     @inner
     def transform(parameters: int, x: int, y: int, first: int, block: int) -> int:
         """Computes the spectrum of the elements at x, in place or at y; returns its address."""
-        rest, stride, roots = word(parameters, Fourier.TRANSFORMED), 1, word(parameters, Fourier.TABLE)
-        for number in range(word(parameters, Fourier.PASSES)):
-            factor = parameters + 8 * (Fourier.WORDS + number * Factor.WORDS)
-            radix = word(factor, Factor.RADIX)
-            rest //= radix
+        given = Fourier.read(parameters)
+        rest, stride, roots = given.transformed, 1, given.table
+        for number in range(given.passes):
+            factor = Factor.read(parameters + 8 * Fourier.WORDS, number)
+            rest //= factor.radix
             store_i64(block + 8 * Pass.SOURCE, x)
             store_i64(block + 8 * Pass.TARGET, y)
             store_i64(block + 8 * Pass.FIRST, first)
             store_i64(block + 8 * Pass.REST, rest)
             store_i64(block + 8 * Pass.STRIDE, stride)
             store_i64(block + 8 * Pass.ROOTS, roots)
-            call4(word(factor, Factor.CODELET), block, 0, 0, 0)
-            roots += 2 * item * (rest - 1) * (radix - 1)
-            stride *= radix
+            call4(factor.codelet, block, 0, 0, 0)
+            roots += 2 * item * (rest - 1) * (factor.radix - 1)
+            stride *= factor.radix
             x, y = y, x
         return x
 
     @inner
     def spectrum(parameters: int, x: int, y: int, block: int) -> int:
         """Transforms a line of any length, complex or real."""
-        length, transformed = word(parameters, Fourier.LENGTH), word(parameters, Fourier.TRANSFORMED)
-        table, packing = word(parameters, Fourier.TABLE), word(parameters, Fourier.PACKING)
-        first = lanes_bytes if word(parameters, Fourier.INVERSE) else 0
-        if packing == TANGLED:
-            tangle(0, x, table + word(parameters, Fourier.HALF), length)
-        if transformed == length:
+        given = Fourier.read(parameters)
+        length, first = given.length, lanes_bytes if given.inverse else 0
+        if given.packing == TANGLED:
+            tangle(0, x, given.table + given.half, length)
+        if given.transformed == length:
             found = transform(parameters, x, y, first, block)
         else:
-            multiply(first, x, table + word(parameters, Fourier.CHIRP), length)
+            multiply(first, x, given.table + given.chirp, length)
             values = pointer(x, part_name)
-            for k in range(2 * width * length, 2 * width * transformed):
+            for k in range(2 * width * length, 2 * width * given.transformed):
                 values[k] = 0
             there = transform(parameters, x, y, first, block)
-            multiply(first, there, table + word(parameters, Fourier.KERNEL), transformed)
+            multiply(first, there, given.table + given.kernel, given.transformed)
             found = transform(parameters, there, x if there == y else y, lanes_bytes - first, block)
-            multiply(first, found, table + word(parameters, Fourier.CHIRP), length)
-        if packing == UNTANGLED:
-            untangle(0, found, table + word(parameters, Fourier.HALF), length)
-        if word(parameters, Fourier.INVERSE):
-            scale(0, found, table + word(parameters, Fourier.SCALE), length)
+            multiply(first, found, given.table + given.chirp, length)
+        if given.packing == UNTANGLED:
+            untangle(0, found, given.table + given.half, length)
+        if given.inverse:
+            scale(0, found, given.table + given.scale, length)
         return found
 
     lanes_bytes = lanes.bytes
 
     def transform_lines(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        source_offsets = scratch + RESERVED_SCRATCH
+        given, source_offsets = Fourier.read(parameters), scratch + RESERVED_SCRATCH
         target_offsets = after(source_offsets, HEAD[0])
         block = after(target_offsets, HEAD[1])
         x = after(block, HEAD[2])
-        y = after(x, size * (word(parameters, Fourier.TRANSFORMED) + SPACING))
-        fill_progression(source_offsets, LANES, word(parameters, Fourier.SOURCE + Side.LANE))
+        y = after(x, size * (given.transformed + SPACING))
+        fill_progression(source_offsets, LANES, given.source.lane)
         fill_progression(target_offsets, LANES, 4 * LANES)
-        groups, row = word(parameters, Fourier.GROUPS_IN_UNIT), word(parameters, Fourier.GROUPS_OF_ROW)
-        for group in range(lo * groups, min(hi * groups, word(parameters, Fourier.GROUPS))):
-            i, j = group // row, group % row * width
-            source = word(parameters, Fourier.SOURCE + Side.ARRAY) + i * word(parameters, Fourier.SOURCE + Side.OUTER)
-            target = word(parameters, Fourier.TARGET + Side.ARRAY) + i * word(parameters, Fourier.TARGET + Side.OUTER)
-            source += j * word(parameters, Fourier.SOURCE + Side.LANE)
-            target += j * word(parameters, Fourier.TARGET + Side.LANE)
-            lines = min(width, word(parameters, Fourier.INNER) - j)
-            load(parameters, source, x, source_offsets, lines)
-            store(parameters, target, spectrum(parameters, x, y, block), target_offsets, lines)
+        for group in range(lo * given.groups_in_unit, min(hi * given.groups_in_unit, given.groups)):
+            i, j = group // given.groups_of_row, group % given.groups_of_row * width
+            source = given.source.array + i * given.source.outer + j * given.source.lane
+            target = given.target.array + i * given.target.outer + j * given.target.lane
+            lines = min(width, given.inner - j)
+            load(parameters + 8 * Fourier.SOURCE, given.length, source, x, source_offsets, lines)
+            found = spectrum(parameters, x, y, block)
+            store(parameters + 8 * Fourier.TARGET, target, found, target_offsets, lines)
 
     return Codelet(transform_lines, f"fourier_{element_type}_{lanes.element_type}x{width}", in_vectors=True)
 
@@ -233,23 +224,16 @@ def encoded_fourier(work: FourierWork) -> Encoded:
     radices = radices_of(plan.transformed, registers() >= 32)
     assert radices is not None
     plan = plan._replace(radices=radices)
-    chirp, kernel, half, scale = table_places(plan)
-    parameters = Fourier(
+    parameters = Fourier.of(
+        work,
         source=_side(work.source, work, work.ends[0]),
         target=_side(work.target, work, work.ends[1]),
         table=work.table if plan == work.plan else fourier_table(plan),
         length=plan.length,
         transformed=plan.transformed,
         packing=plan.packing,
-        inverse=int(work.inverse),
-        chirp=chirp,
-        kernel=kernel,
-        half=half,
-        scale=scale,
+        **dict(zip(("chirp", "kernel", "half", "scale"), table_places(plan), strict=True)),
         inner=work.lines[1],
-        groups_of_row=work.groups_of_row,
-        groups=work.groups,
-        groups_in_unit=work.groups_in_unit,
         passes=len(radices),
     )
     factors = [Factor(radix=radix) for radix in radices]

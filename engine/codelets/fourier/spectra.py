@@ -15,54 +15,53 @@ from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.switched import outlined
 from engine.machine_code.llvm import ir
 
-Body = Callable[[Arithmetic, tuple[ir.Value, ...]], None]
 Pair = tuple[Complex, Complex]
 Ends = Callable[[Arithmetic, ir.Value, ir.Value], None]
 Pairs = Callable[[Arithmetic, Complex, Complex, Complex], Pair]
 
 
-def _function(name: str, lanes: FourierLanes, body: Body) -> Any:
-    """The intrinsic `name(first, ...)` of int64, whose body is a function of its own."""
+def _operation(write: Callable[..., None]) -> Callable[[FourierLanes], Any]:
+    """Decorator: makes the intrinsic `operation(first, ...)` of int64 for some lanes, with a function of its own."""
 
-    @intrinsic
-    def run(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
-        outlined(builder, name, lambda inside, first, *rest: body(Arithmetic(inside, lanes, first), rest), arguments)
+    def made(lanes: FourierLanes) -> Any:
+        @intrinsic
+        def run(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
+            def body(inside: ir.IRBuilder, first: ir.Value, *rest: ir.Value) -> None:
+                write(Arithmetic(inside, lanes, first), *rest)
 
-    return run
+            outlined(builder, write.__name__, body, arguments)
 
+        return run
 
-def multiplied(lanes: FourierLanes) -> Any:
-    """`multiply(first, x, table, count)`: x[k] *= table[k] for k < count, at least one; complex numbers."""
-
-    def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:
-        x, table, count = arguments
-        builder = math.builder
-        loop = EmittedLoop(builder, "elements", I64(0), count, I64(1), [x, table])
-        place, root = loop.carried
-        math.store(math.multiply(math.load(place), math.root(root)), place)
-        loop.close(_following(math, place, root))
-
-    return _function("multiply", lanes, body)
+    return made
 
 
-def divided(lanes: FourierLanes) -> Any:
-    """`scale(first, x, factor, count)`: multiplies count elements, at least one, by the real number at `factor`."""
-
-    def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:
-        x, factor, count = arguments
-        builder, number = math.builder, math.number(factor)
-        loop = EmittedLoop(builder, "elements", I64(0), count, I64(1), [x])
-        (place,) = loop.carried
-        math.store(math.scaled(math.load(place), number), place)
-        loop.close([builder.add(place, I64(2 * math.lanes.bytes))])
-
-    return _function("scale", lanes, body)
+@_operation
+def multiplied(math: Arithmetic, x: ir.Value, table: ir.Value, count: ir.Value) -> None:
+    """x[k] *= table[k] for k < count, at least one; complex numbers."""
+    builder = math.builder
+    loop = EmittedLoop(builder, "elements", I64(0), count, I64(1), [x, table])
+    place, root = loop.carried
+    math.store(math.multiply(math.load(place), math.root(root)), place)
+    item = I64(2 * ITEM_BYTES[math.lanes.element_type])
+    loop.close([builder.add(place, I64(2 * math.lanes.bytes)), builder.add(root, item)])
 
 
-def untangled(lanes: FourierLanes) -> Any:
-    """`untangle(first, x, roots, m)` makes the transform of m pairs a half spectrum of m + 1 numbers, in place.
+@_operation
+def divided(math: Arithmetic, x: ir.Value, factor: ir.Value, count: ir.Value) -> None:
+    """Multiplies count elements, at least one, by the real number at `factor`."""
+    builder, number = math.builder, math.number(factor)
+    loop = EmittedLoop(builder, "elements", I64(0), count, I64(1), [x])
+    (place,) = loop.carried
+    math.store(math.scaled(math.load(place), number), place)
+    loop.close([builder.add(place, I64(2 * math.lanes.bytes))])
 
-    Root k of m // 2 + 1 is exp(-pi i k / m).
+
+@_operation
+def untangled(math: Arithmetic, x: ir.Value, roots: ir.Value, half: ir.Value) -> None:
+    """Makes the transform of `half` pairs a half spectrum of one number more, in place.
+
+    Root k of half // 2 + 1 is exp(-pi i k / half).
     """
 
     def pair(math: Arithmetic, total: Complex, difference: Complex, root: Complex) -> Pair:
@@ -77,14 +76,12 @@ def untangled(lanes: FourierLanes) -> Any:
         math.store((builder.fadd(re, im), zero), x)
         math.store((builder.fsub(re, im), zero), last)
 
-    return _function("untangle", lanes, lambda math, arguments: _mirrored(math, arguments, ends, pair))
+    _mirrored(math, x, roots, half, ends, pair)
 
 
-def tangled(lanes: FourierLanes) -> Any:
-    """`tangle(first, x, roots, m)` reverses `untangle`, and multiplies by 2.
-
-    Imaginary parts of the first and last number are ignored.
-    """
+@_operation
+def tangled(math: Arithmetic, x: ir.Value, roots: ir.Value, half: ir.Value) -> None:
+    """Reverses `untangled`, and multiplies by 2. Imaginary parts of the first and last number are ignored."""
 
     def pair(math: Arithmetic, total: Complex, difference: Complex, root: Complex) -> Pair:
         builder, (a, b), (c, d) = math.builder, difference, root
@@ -96,12 +93,11 @@ def tangled(lanes: FourierLanes) -> Any:
         (a, _), (b, _) = math.load(x), math.load(last)
         math.store((builder.fadd(a, b), builder.fsub(a, b)), x)
 
-    return _function("tangle", lanes, lambda math, arguments: _mirrored(math, arguments, ends, pair))
+    _mirrored(math, x, roots, half, ends, pair)
 
 
-def _mirrored(math: Arithmetic, arguments: tuple[ir.Value, ...], ends: Ends, pair: Pairs) -> None:
+def _mirrored(math: Arithmetic, x: ir.Value, roots: ir.Value, half: ir.Value, ends: Ends, pair: Pairs) -> None:
     """Applies `ends` to elements 0 and m, `pair` to sum and difference of each k <= m/2 and the conjugate of m - k."""
-    x, roots, half = arguments
     builder, size = math.builder, I64(2 * math.lanes.bytes)
     last = builder.add(x, builder.mul(half, size))
     ends(math, x, last)
@@ -129,29 +125,15 @@ def _both(math: Arithmetic, total: Complex, a: Complex, b: Complex) -> Pair:
     return made[0], made[1]
 
 
-def _following(math: Arithmetic, place: ir.Value, root: ir.Value) -> list[ir.Value]:
-    """The addresses of the next element and of the next number of a table."""
-    item = I64(2 * ITEM_BYTES[math.lanes.element_type])
-    return [math.builder.add(place, I64(2 * math.lanes.bytes)), math.builder.add(root, item)]
+@_operation
+def parted(math: Arithmetic, target: ir.Value, source: ir.Value) -> None:
+    """Makes one element of as many neighbouring complex numbers as there are lanes."""
+    both = Lanes(math.builder, 2 * math.lanes.width).load(source, math.lanes.element_type)
+    math.store(math.vectors.parts(both), target)
 
 
-def parted(lanes: FourierLanes) -> Any:
-    """`part(first, target, source)` makes one element of as many neighbouring complex numbers as there are lanes."""
-
-    def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:
-        target, source = arguments
-        both = Lanes(math.builder, 2 * lanes.width).load(source, lanes.element_type)
-        math.store(math.vectors.parts(both), target)
-
-    return _function("part", lanes, body)
-
-
-def paired(lanes: FourierLanes) -> Any:
-    """`pair(first, source, target)` stores an element as neighbouring complex numbers: the reverse of `part`."""
-
-    def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:
-        source, target = arguments
-        both = math.vectors.paired(*math.load(source))
-        Lanes(math.builder, 2 * lanes.width).store(both, target, lanes.element_type)
-
-    return _function("pair", lanes, body)
+@_operation
+def paired(math: Arithmetic, source: ir.Value, target: ir.Value) -> None:
+    """Stores an element as neighbouring complex numbers: the reverse of `parted`."""
+    both = math.vectors.paired(*math.load(source))
+    Lanes(math.builder, 2 * math.lanes.width).store(both, target, math.lanes.element_type)

@@ -65,25 +65,23 @@ def copy_bytes(target: int, source: int, count: int) -> None:
 @codelet
 def infeed(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Copies the rows lo <= i < hi of this step (its number is scratch[0]) into the parameter's buffer."""
-    feed = word(parameters, Infeed.FEED)
-    array, rows = word(feed, Feed.ARRAY), word(feed, Feed.ROWS)
-    row_bytes = word(parameters, Infeed.ROW_BYTES)
-    target = word(parameters, Infeed.TARGET)
-    first = word(scratch, 0) * word(parameters, Infeed.BATCH)
+    given = Infeed.read(parameters)
+    array, rows, size = word(given.feed, Feed.ARRAY), word(given.feed, Feed.ROWS), given.row_bytes
+    first = word(scratch, 0) * given.batch
     if rows == 0:
-        copy_bytes(target + lo * row_bytes, array + (first + lo) * row_bytes, (hi - lo) * row_bytes)
+        copy_bytes(given.target + lo * size, array + (first + lo) * size, (hi - lo) * size)
     else:
         for i in range(lo, hi):
-            copy_bytes(target + i * row_bytes, array + word(rows, first + i) * row_bytes, row_bytes)
+            copy_bytes(given.target + i * size, array + word(rows, first + i) * size, size)
 
 
 @codelet
 def outfeed(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Copies the chunks lo <= i < hi of the result to the slot of this step (its number is scratch[0])."""
-    size = word(parameters, Outfeed.BYTES)
-    start, end = lo * OUTFEED_CHUNK, min(hi * OUTFEED_CHUNK, size)
-    offset = word(word(parameters, Outfeed.FEED), Feed.ARRAY) + word(scratch, 0) * size
-    copy_bytes(offset + start, word(parameters, Outfeed.SOURCE) + start, end - start)
+    given = Outfeed.read(parameters)
+    start, end = lo * OUTFEED_CHUNK, min(hi * OUTFEED_CHUNK, given.bytes)
+    target = word(given.feed, Feed.ARRAY) + word(scratch, 0) * given.bytes
+    copy_bytes(target + start, given.source + start, end - start)
 
 
 def new_feed_block() -> np.ndarray:

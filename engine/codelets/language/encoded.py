@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from engine.codelets.language.record import ParameterBlock, Part, Record, block
+from engine.codelets.language.record import ParameterBlock, Record, block, flattened
 from engine.codelets.language.scratch import Range, ScratchSpace
 from engine.program.buffer import Address, Buffer
 from engine.program.work.base import Addressed, Work
@@ -119,18 +119,10 @@ class CodeletWork(HostWork):
     scratch: int | ScratchSpace = 0
     calls: tuple[tuple[int, Any], ...] = ()
 
-    @classmethod
-    def of(cls, codelet: Any, parts: Iterable[Part], **named: Any) -> Self:
-        """Builds work from the parts of a block, of which the first is a record."""
-        first, *rest = parts
-        assert isinstance(first, Record)
-        flat = [each for part in rest for each in ((part,) if isinstance(part, Record) else part)]
-        return cls(codelet, first, tuple(flat), **named)
-
     @property
     def addresses(self) -> tuple[Address, ...]:
         """The addresses, in the order of their words."""
-        values = [value for part in (self.parameters, *self.entries) for value in _flat(part)]
+        values = flattened((self.parameters, *self.entries))
         return tuple(value for value in values if isinstance(value, Address))
 
     def with_addresses(self, change: Callable[[Address], Address]) -> Self:
@@ -146,7 +138,3 @@ class CodeletWork(HostWork):
     def encode(self) -> Encoded:
         """The block of the records."""
         return Encoded.of(self.codelet, block(self.parameters, self.entries), self.scratch, self.calls)
-
-
-def _flat(part: Any) -> Iterable[Any]:
-    return part.flat() if isinstance(part, Record) else (part,)

@@ -97,12 +97,9 @@ def contract_record(work: Contraction) -> Field:
     right = right_operand(work.b, work.k_b, columns, work.stride_b, work.bytes_of_b)
     panels = {"layout_b": Layout.PANELS, "pitch_b": 0} if work.panels else {}
     ahead = {f"ahead_{number}": address for number, address in enumerate(work.ahead)}
-    return Field(
+    return Field.of(
+        work,
         **vars(right) | panels | ahead,
-        a=work.a,
-        c=work.c,
-        row_a=row_a,
-        row_c=work.row_c.table,
         offset_a=offset_a,
         rows=rows,
         pack_a=packs_a,
@@ -112,14 +109,11 @@ def contract_record(work: Contraction) -> Field:
         row_blocks=-(-rows // grid.rows),
         column_blocks=-(-columns // grid.columns),
         k_splits=work.splits,
-        partial_pitch=work.partial_pitch,
         batches=batches,
         batch_a=batch_a,
         batch_b=batch_b,
         batch_c=batch_c,
-        run_a=run_a,
         ahead_count=len(work.ahead),
-        next_unit=work.next_unit,
     )
 
 

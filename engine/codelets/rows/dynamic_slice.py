@@ -82,10 +82,8 @@ def encoded_slice(work: SliceWork) -> Encoded:
         else:
             shape = start.shape
             starts.append((start.address, shape.dtype.itemsize, index_signed(shape), limit, stride, 0))
-    header = DynamicSlice(
-        array=work.array.address,
-        box=work.box.address,
-        into_array=work.into_array,
+    header = DynamicSlice.of(
+        work,
         run_bytes=run_bytes,
         start_rank=len(starts),
         run_rank=len(runs),

@@ -53,9 +53,6 @@ def first_of_equal(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 def encoded_first_of_equal(work: FirstOfEqualWork) -> Encoded:
     """The fields of `FirstOfEqual`."""
-    ids = work.ids.shape
-    bits = slot_bits(ids.elements)
-    fields = FirstOfEqual(
-        ids=work.ids.address, index_bytes=ids.dtype.itemsize, named=ids.elements, slot_bits=bits, target=work.target
-    )
+    ids, bits = work.ids.shape, slot_bits(work.ids.shape.elements)
+    fields = FirstOfEqual.of(work, index_bytes=ids.dtype.itemsize, named=ids.elements, slot_bits=bits)
     return Encoded.of(first_of_equal, block(fields), 4 << bits)

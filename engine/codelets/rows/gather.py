@@ -72,15 +72,9 @@ def gather_parts(work: GatherWork) -> GatherParts:
     strides, target_strides = byte_strides(operand), byte_strides(target)
     batching = dict(zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True))
     others = [stride for d, stride in enumerate(target_strides) if d not in numbers.offset_dims]
-    batch, along = position_dimensions(indices, numbers.index_vector_dim, batching, strides, others)
-    components = [
-        IndexComponent(
-            index_offset=along * k,
-            operand_stride=strides[d],
-            largest_start=operand.dimensions[d] - work.slice_sizes[d],
-        )
-        for k, d in enumerate(numbers.start_index_map)
-    ]
+    largest = [size - part for size, part in zip(operand.dimensions, work.slice_sizes, strict=True)]
+    dimensions = numbers.index_vector_dim, numbers.start_index_map, batching, strides, largest, others
+    batch, components = position_dimensions(indices, *dimensions)
     skipped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
     window = [d for d in range(operand.rank) if d not in skipped]
     offsets = zip(window, sorted(numbers.offset_dims), strict=True)
@@ -88,10 +82,8 @@ def gather_parts(work: GatherWork) -> GatherParts:
     run_bytes = itemsize = operand.dtype.itemsize
     if runs and runs[-1][1:] == (itemsize, itemsize):
         run_bytes *= runs.pop()[0]
-    header = Gather(
-        operand=work.operand.address,
-        indices=work.indices.address,
-        target=work.target.address,
+    header = Gather.of(
+        work,
         index_bytes=indices.dtype.itemsize,
         index_signed=index_signed(indices),
         run_bytes=run_bytes,

@@ -76,15 +76,17 @@ def fetch_lines(address: int, count: int) -> None:
 def position_dimensions(
     indices: Shape,
     vector_dim: int,
+    mapped: Sequence[int],
     batching: Mapping[int, int],
     strides: Sequence[int],
+    largest_starts: Sequence[int],
     others: Sequence[int],
     cut: int | None = None,
-) -> tuple[list[Dimension], int]:
-    """The dimensions of the positions of index vectors, and the stride from component to component.
+) -> tuple[list[Dimension], list[IndexComponent]]:
+    """The dimensions of the positions of index vectors, and the components, of the `mapped` operand's dimensions.
 
-    `batching` maps dimensions of the indices to the operand's that they number. `strides` are those of the operand,
-    `others` those of positions in the other array. Along the `cut`, coordinates are numbered.
+    `batching` maps dimensions of the indices to the operand's that they number. `strides` and `largest_starts` are the
+    operand's, `others` the strides of positions in the other array. Along the `cut`, coordinates are numbered.
     """
     index_strides, kept = byte_strides(indices), [d for d in range(indices.rank) if d != vector_dim]
     positions = []
@@ -93,7 +95,11 @@ def position_dimensions(
         stride = 0 if numbered is None or numbered == cut else strides[numbered]
         along_cut = int(numbered is not None and numbered == cut)
         positions.append((indices.dimensions[d], stride, other, index_strides[d], along_cut))
-    return Dimension.of_each(merge(positions)), index_strides[vector_dim] if vector_dim < indices.rank else 0
+    along = index_strides[vector_dim] if vector_dim < indices.rank else 0
+    components = [
+        (along * k, 0 if d == cut else strides[d], largest_starts[d], int(d == cut)) for k, d in enumerate(mapped)
+    ]
+    return Dimension.of_each(merge(positions)), IndexComponent.of_each(components)
 
 
 def run_dimensions(runs: Sequence[tuple[int, ...]]) -> list[Dimension]:

@@ -173,24 +173,8 @@ def scratch_with(summed: SummedRows, *more: int) -> ScratchSpace:
 def encoded_row_sums(summed: SummedRows) -> Encoded:
     """The fields of `row_sums`, then the reader's block."""
     reader = encoded_loop(summed.reader)
-    head = RowSums(
-        ends=summed.ends,
-        entries=summed.entries,
-        sources=len(summed.tables),
-        width=summed.width,
-        chunk_bytes=summed.chunk_bytes,
-        reader_words=len(reader.words),
-    )
-    sources = [
-        RowSource(
-            updates=each.updates,
-            repeat=each.repeat,
-            outer=each.outer,
-            inner=each.inner,
-            reader_sums=reader.words_of(each.table)[0],
-        )
-        for each in summed.tables
-    ]
+    head = RowSums.of(summed, reader=0, sources=len(summed.tables), reader_words=len(reader.words))
+    sources = [RowSource.of(each, reader_sums=reader.words_of(each.table)[0]) for each in summed.tables]
     return Encoded.of(
         row_sums,
         block(head, sources, reader.parts([each.table for each in summed.tables])),
@@ -202,15 +186,11 @@ def encoded_row_sums(summed: SummedRows) -> Encoded:
 def encoded_row_sort(work: RowSort) -> Encoded:
     """The fields of `sort_rows`."""
     ids = work.ids.shape
-    parameters = SortRows(
-        ids=work.ids.address,
+    parameters = SortRows.of(
+        work,
         index_bytes=ids.dtype.itemsize,
         index_signed=index_signed(ids),
         named=work.entries.shape.elements,
-        rows=work.rows,
-        shift=work.shift,
         chunks=work.ends.shape.elements,
-        ends=work.ends.address,
-        entries=work.entries.address,
     )
     return Encoded.of(sort_rows, block(parameters))

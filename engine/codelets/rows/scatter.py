@@ -121,22 +121,11 @@ def scatter_parts(work: ScatterWork) -> ScatterParts:
     shape, numbers, cut = plan.operand, plan.numbers, plan.cut
     length, continues, window = plan.run()
     batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.input_batching_dims, strict=True))
-    dimensions = numbers.index_vector_dim, batching, plan.strides, plan.position_strides
-    positions, along = position_dimensions(indices, *dimensions, cut)
-    components = [
-        IndexComponent(
-            index_offset=along * k,
-            operand_stride=0 if d == cut else plan.strides[d],
-            largest_start=shape.dimensions[d] - plan.sizes[d],
-            along_cut=d == cut,
-        )
-        for k, d in enumerate(numbers.scatter_dims_to_operand_dims)
-    ]
-    header = Scatter(
-        operand=work.operand.address,
-        indices=work.indices.address,
-        updates=work.updates.address,
-        target=work.target,
+    largest = [size - part for size, part in zip(shape.dimensions, plan.sizes, strict=True)]
+    dimensions = numbers.index_vector_dim, numbers.scatter_dims_to_operand_dims, batching, plan.strides, largest
+    positions, components = position_dimensions(indices, *dimensions, plan.position_strides, cut)
+    header = Scatter.of(
+        work,
         index_bytes=indices.dtype.itemsize,
         index_signed=index_signed(indices),
         element_bytes=shape.dtype.itemsize,

@@ -7,6 +7,7 @@ A gather stays if anything else reads its rows. For the host only: on a chip, ro
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from math import prod
 from typing import NamedTuple
 
@@ -69,7 +70,7 @@ def _fuse(rewriter: ProgramRewriter, at: int, work: ScatterWork) -> None:
     head = EdgeSums(**vars(header) | {"updates": 0}, source=source.rows, **scales)
     scatter = rewriter.sets[at]
     reads = [span for span in scatter.reads if span.buffer is not updates]
-    fused = CodeletWork.of(SCALED_EDGES if scale else PLAIN_EDGES, (head, *parts[1:]))
+    fused = CodeletWork(SCALED_EDGES if scale else PLAIN_EDGES, head, tuple(chain(*parts[1:])))
     rewriter.replace(at, replace(scatter, work=fused, reads=[*reads, *map(Span, dict.fromkeys(needed))]))
     remove_unused(rewriter, (made, source.at))
 
