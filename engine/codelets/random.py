@@ -12,11 +12,9 @@ from typing import Any
 from engine.codelets.host.rows import copy_memory
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
-from engine.codelets.language.intrinsic import intrinsic
-from engine.codelets.language.memory import I64, load_i64, pointer, store_i64
+from engine.codelets.language.memory import fetch_and_add, load_i64, pointer, store_i64
 from engine.codelets.language.record import Address, Record, block, word
 from engine.machine_code.abi import RESERVED_SCRATCH
-from engine.machine_code.llvm import ir
 from engine.ops.generators import WORDS
 from engine.program.work.random import DrawWork, NextStateWork, RandomBitsWork, three_fry_dimension
 
@@ -98,20 +96,15 @@ def philox_fill_typed(target: int, value_bytes: int, first: int, count: int, key
 @codelet
 def philox_bits(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Writes the values of the counters of units lo <= unit < hi; of the last counter as many as the result has."""
-    state = word(parameters, PhiloxBits.STATE)
-    key, low, high = word(state, 0), word(state, 1), word(state, 0)
-    if word(parameters, PhiloxBits.STATE_WORDS) > 2:
-        high = word(state, 2)
-    values, size = word(parameters, PhiloxBits.VALUES), word(parameters, PhiloxBits.VALUE_BYTES)
-    unit = word(parameters, PhiloxBits.UNIT)
-    first, last = lo * unit, min(hi * unit, (values + 3) // 4)
-    target = word(parameters, PhiloxBits.TARGET) + first * 4 * size
-    full = min(last, values // 4) - first
+    given, rest = PhiloxBits.read(parameters), scratch + RESERVED_SCRATCH
+    key, low, size = word(given.state, 0), word(given.state, 1), given.value_bytes
+    high = word(given.state, 2) if given.state_words > 2 else key
+    first, last = lo * given.unit, min(hi * given.unit, (given.values + 3) // 4)
+    target, full = given.target + first * 4 * size, min(last, given.values // 4) - first
     philox_fill_typed(target, size, first, full, key, low, high)
     if first + full < last:
-        rest = scratch + RESERVED_SCRATCH
         philox_fill_typed(rest, size, first + full, 1, key, low, high)
-        copy_memory(target + full * 4 * size, rest, values % 4 * size)
+        copy_memory(target + full * 4 * size, rest, given.values % 4 * size)
 
 
 @inner
@@ -140,12 +133,10 @@ def three_fry(key: int, counter: int) -> tuple[int, int]:
 
 
 @inner
-def three_fry_fill(target: Any, parameters: int, first: int, last: int) -> None:
+def three_fry_fill(target: Any, given: ThreeFryBits, first: int, last: int) -> None:
     """Writes the values of the counters first <= counter < last, two for each."""
-    state = word(parameters, ThreeFryBits.STATE)
-    key, start = word(state, 0), word(state, 1)
-    extent, per_index = word(parameters, ThreeFryBits.EXTENT), word(parameters, ThreeFryBits.INNER)
-    pairs = (extent + 1) // 2
+    key, start = word(given.state, 0), word(given.state, 1)
+    extent, per_index, pairs = given.extent, given.inner, (given.extent + 1) // 2
     for counter in range(first, last):
         x0, x1 = three_fry(key, start + counter)
         row, column = counter // per_index, counter % per_index
@@ -159,82 +150,66 @@ def three_fry_fill(target: Any, parameters: int, first: int, last: int) -> None:
 @codelet
 def three_fry_bits(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Writes the elements of the counters of units lo <= unit < hi."""
-    unit, size = word(parameters, ThreeFryBits.UNIT), word(parameters, ThreeFryBits.ITEM_BYTES)
-    first, last = lo * unit, min(hi * unit, word(parameters, ThreeFryBits.COUNTERS))
-    target = word(parameters, ThreeFryBits.TARGET)
-    if size == 8:
-        key, start = word(word(parameters, ThreeFryBits.STATE), 0), word(word(parameters, ThreeFryBits.STATE), 1)
+    given = ThreeFryBits.read(parameters)
+    first, last = lo * given.unit, min(hi * given.unit, given.counters)
+    if given.item_bytes == 8:
+        key, start = word(given.state, 0), word(given.state, 1)
         for counter in range(first, last):
             x0, x1 = three_fry(key, start + counter)
-            store_i64(target + 8 * counter, x0 | (x1 << 32))
-    elif size == 4:
-        three_fry_fill(pointer(target, "uint32"), parameters, first, last)
-    elif size == 2:
-        three_fry_fill(pointer(target, "uint16"), parameters, first, last)
+            store_i64(given.target + 8 * counter, x0 | (x1 << 32))
+    elif given.item_bytes == 4:
+        three_fry_fill(pointer(given.target, "uint32"), given, first, last)
+    elif given.item_bytes == 2:
+        three_fry_fill(pointer(given.target, "uint16"), given, first, last)
     else:
-        three_fry_fill(pointer(target, "uint8"), parameters, first, last)
-
-
-@intrinsic
-def fetch_and_add(builder: ir.IRBuilder, address: ir.Value, value: ir.Value) -> ir.Value:
-    """Adds to an int64 atomically; returns its old value."""
-    offset = builder.inttoptr(address, I64.as_pointer())
-    return builder.atomic_rmw("add", offset, value, "monotonic")
+        three_fry_fill(pointer(given.target, "uint8"), given, first, last)
 
 
 @codelet
 def next_state(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Writes the state with its counter advanced by DISTANCE."""
-    source, target = word(parameters, NextState.SOURCE), word(parameters, NextState.TARGET)
-    low = word(source, 1)
-    further = low + word(parameters, NextState.DISTANCE)
-    store_i64(target, load_i64(source))
-    store_i64(target + 8, further)
-    if word(parameters, NextState.STATE_WORDS) > 2:
-        store_i64(target + 16, word(source, 2) + ((further ^ SIGN) < (low ^ SIGN)))
+    given = NextState.read(parameters)
+    low = word(given.source, 1)
+    further = low + given.distance
+    store_i64(given.target, load_i64(given.source))
+    store_i64(given.target + 8, further)
+    if given.state_words > 2:
+        store_i64(given.target + 16, word(given.source, 2) + ((further ^ SIGN) < (low ^ SIGN)))
 
 
 @codelet
 def draw_state(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Copies a state of three words; advances the original atomically, so concurrent programs get different copies."""
-    source, target = word(parameters, NextState.SOURCE), word(parameters, NextState.TARGET)
-    store_i64(target, load_i64(source))
-    store_i64(target + 8, fetch_and_add(source + 8, word(parameters, NextState.DISTANCE)))
-    store_i64(target + 16, word(source, 2))
+    given = NextState.read(parameters)
+    store_i64(given.target, load_i64(given.source))
+    store_i64(given.target + 8, fetch_and_add(given.source + 8, given.distance))
+    store_i64(given.target + 16, word(given.source, 2))
 
 
 def encoded_bits(work: RandomBitsWork) -> Encoded:
     """The fields of `PhiloxBits` or `ThreeFryBits`."""
-    bits, state, target = work.bits.shape, work.state.address, work.bits.address
-    size, unit = bits.dtype.itemsize, work.unit_counters
+    bits, size = work.bits.shape, work.bits.shape.dtype.itemsize
+    common = {"target": work.bits.address, "unit": work.unit_counters}
     if work.is_philox:
         parts, words = (2 if size == 8 else 1), work.state.shape.elements
-        values, value_bytes = bits.elements * parts, size // parts
-        philox = PhiloxBits(
-            state=state, target=target, state_words=words, values=values, value_bytes=value_bytes, unit=unit
-        )
-        return Encoded.of(philox_bits, block(philox), SCRATCH_BYTES)
+        sizes = {"state_words": words, "values": bits.elements * parts, "value_bytes": size // parts}
+        return Encoded.of(philox_bits, block(PhiloxBits.of(work, **common, **sizes)), SCRATCH_BYTES)
     dimension = three_fry_dimension(bits)
-    three_fry = ThreeFryBits(
-        state=state,
-        target=target,
-        counters=work.counters,
+    three_fry = ThreeFryBits.of(
+        work,
+        **common,
         item_bytes=size,
         extent=bits.dimensions[dimension] if bits.rank else 1,
         inner=prod(bits.dimensions[dimension + 1 :]),
-        unit=unit,
     )
     return Encoded.of(three_fry_bits, block(three_fry))
 
 
 def encoded_next_state(work: NextStateWork) -> Encoded:
     """The fields of `NextState`."""
-    words = work.source.shape.elements
-    parameters = NextState(source=work.source.address, target=work.target, state_words=words, distance=work.distance)
-    return Encoded.of(next_state, block(parameters))
+    return Encoded.of(next_state, block(NextState.of(work, state_words=work.source.shape.elements)))
 
 
 def encoded_draw(work: DrawWork) -> Encoded:
     """The fields of `NextState`, with the address of a hidden state."""
-    parameters = NextState(source=work.state.address, target=work.target, state_words=WORDS, distance=work.distance)
-    return Encoded.of(draw_state, block(parameters))
+    return Encoded.of(draw_state, block(NextState.of(work, source=work.state.address, state_words=WORDS)))

@@ -25,6 +25,8 @@ import numpy as np
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.memory import (
     call4,
+    call_address,
+    fetch_and_max,
     floating_point_state,
     flush_to_zero,
     load_acquire,
@@ -34,7 +36,7 @@ from engine.codelets.language.memory import (
     store_release,
 )
 from engine.codelets.language.record import word
-from engine.codelets.threads.waiting import WaitingBlock, announce, call_with_five, fetch_and_max, wait_until
+from engine.codelets.threads.waiting import WaitingBlock, announce, wait_until
 from engine.errors import InternalError
 from engine.machine_code.abi import Scratch
 from engine.program.control_words import CONTROL_LINE, COUNTERS
@@ -189,7 +191,7 @@ def _wait_for_space(state: int, worker: int, workers: int, step: int) -> bool:
     while step - load_acquire(state + 8 * State.TAKEN) >= held and load_acquire(state + 8 * State.STOP) == 0:
         if load_acquire(state + 8 * State.ABORT) != 0:
             return False
-        call_with_five(word(state, State.WAITING + WaitingBlock.YIELD), 0, 0, 0, 0, 0)
+        call_address(word(state, State.WAITING + WaitingBlock.YIELD), 0)
     return True
 
 
@@ -200,7 +202,7 @@ def _is_late(state: int) -> bool:
     if deadline == 0:
         return False
     now = state + 8 * (State.CLOCK + 1)
-    call_with_five(word(state, State.CLOCK), CLOCK_MONOTONIC, now, 0, 0, 0)
+    call_address(word(state, State.CLOCK), CLOCK_MONOTONIC, now)
     return 1_000_000_000 * word(now, 0) + word(now, 1) >= deadline
 
 

@@ -18,7 +18,6 @@ import pytest
 from engine.codelets.language import build, memory
 from engine.codelets.language.build import FOLDER, codelet, identity, inner
 from engine.codelets.language.memory import load_f32, load_i64, store_i64
-from engine.codelets.threads.waiting import call_with_five
 from engine.machine_code import keys, processor
 from tests.codelets.scaling import scale
 from tests.interrupting import HANGS_SECONDS
@@ -175,7 +174,7 @@ def multiply(address: int, flushes: int, hi: int, result: int) -> None:
 def call(codelets: int, lo: int, hi: int, function: int) -> None:
     """Calls the codelet with the parameters in two words, and stores what the function returns behind them."""
     memory.call4(load_i64(codelets), load_i64(codelets + 8), lo, hi, 0)
-    store_i64(codelets + 16, call_with_five(function, 1, 2, 3, 4, 5))
+    store_i64(codelets + 16, memory.call_address(function, 1, 2, 3, 4, 5))
 
 
 def test_memory_intrinsics() -> None:

@@ -15,10 +15,8 @@ from enum import IntEnum
 from engine.codelets.host.rows import copy_bytes
 from engine.codelets.language.build import Codelet, codelet, inner
 from engine.codelets.language.encoded import Encoded
-from engine.codelets.language.intrinsic import intrinsic
-from engine.codelets.language.memory import I32, VOID, load_acquire, pause, store_i64, store_release
+from engine.codelets.language.memory import call_address, load_acquire, pause, store_i64, store_release
 from engine.codelets.language.record import Address, Record, block, word
-from engine.machine_code.llvm import ir
 from engine.program.control_words import CONTROL_LINE, CallBlock, Ring
 from engine.program.work.queues import (
     InfeedCopy,
@@ -68,13 +66,6 @@ class LeafCopy(Leaf):
     unit: int  # bytes of a unit
 
 
-@intrinsic
-def call_with_int(builder: ir.IRBuilder, address: ir.Value, argument: ir.Value) -> None:
-    """Calls `void f(int)` at an address."""
-    function = ir.FunctionType(VOID, [I32])
-    builder.call(builder.inttoptr(address, function.as_pointer()), [builder.trunc(argument, I32)])
-
-
 @inner
 def _control(ring: int, index: int) -> int:
     return ring + 8 * CONTROL_LINE * index
@@ -121,7 +112,7 @@ def _wait(call: int, ring: int, index: int, least: int) -> bool:
         if iterations < word(call, CallBlock.PAUSES):
             pause()
         else:
-            call_with_int(word(call, CallBlock.NAP), NAP_MICROSECONDS)
+            call_address(word(call, CallBlock.NAP), NAP_MICROSECONDS)
     return True
 
 
@@ -266,13 +257,11 @@ COPIES: dict[type[LeafCopyWork], Codelet] = {InfeedCopy: infeed_copy, OutfeedCop
 
 def encoded_queue(work: QueueWork) -> Encoded:
     """The header, then the leaves."""
-    head = Queue(call=work.call, ring=work.ring, slot=work.slot or 0, count=len(work.leaves))
-    leaves = [Leaf(ring=each.ring, arena=each.arena, bytes=each.bytes) for each in work.leaves]
-    return Encoded.of(CODELETS[type(work)], block(head, leaves))
+    head = Queue.of(work, count=len(work.leaves))
+    return Encoded.of(CODELETS[type(work)], block(head, [Leaf.of(each) for each in work.leaves]))
 
 
 def encoded_leaf_copy(work: LeafCopyWork) -> Encoded:
     """The fields of `LeafCopy`."""
-    leaf = work.leaf
-    parameters = LeafCopy(ring=leaf.ring, arena=leaf.arena, bytes=leaf.bytes, slot=work.slot, unit=work.unit)
+    parameters = LeafCopy.of(work.leaf, slot=work.slot, unit=work.unit)
     return Encoded.of(COPIES[type(work)], block(parameters))

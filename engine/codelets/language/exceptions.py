@@ -6,9 +6,8 @@ from typing import Any
 
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
-from engine.codelets.language.memory import pointer, store_release
+from engine.codelets.language.memory import fetch_and_add, pointer, store_release
 from engine.codelets.language.record import Address, Record, block, word
-from engine.codelets.random import fetch_and_add
 from engine.ir.floating_point import EXCEPTIONS, EXPONENTS, MANTISSAS
 from engine.program.exception_counters import ExceptionWord
 from engine.program.work.base import Array
@@ -50,15 +49,13 @@ def _counted(bits: Any, first: int, last: int, exponent: int, mantissa: int) -> 
 
 
 @inner
-def special(array: int, first: int, last: int) -> tuple[int, int]:
+def special(array: FloatArray, first: int, last: int) -> tuple[int, int]:
     """The numbers of NaNs and of infinities among elements first <= e < last."""
-    address, size = word(array, FloatArray.ADDRESS), word(array, FloatArray.ITEM_BYTES)
-    exponent, mantissa = word(array, FloatArray.EXPONENT), word(array, FloatArray.MANTISSA)
-    if size == 4:
-        return _counted(pointer(address, "int32"), first, last, exponent, mantissa)
-    if size == 2:
-        return _counted(pointer(address, "int16"), first, last, exponent, mantissa)
-    return _counted(pointer(address, "int64"), first, last, exponent, mantissa)
+    if array.item_bytes == 4:
+        return _counted(pointer(array.address, "int32"), first, last, array.exponent, array.mantissa)
+    if array.item_bytes == 2:
+        return _counted(pointer(array.address, "int16"), first, last, array.exponent, array.mantissa)
+    return _counted(pointer(array.address, "int64"), first, last, array.exponent, array.mantissa)
 
 
 @codelet
@@ -67,44 +64,39 @@ def find_exceptions(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
     NaN from infinities is an invalid operation; from finite operands an intermediate value has overflowed.
     """
-    result = parameters + 8 * ExceptionCheck.RESULT
-    inner_size, extent = word(parameters, ExceptionCheck.INNER), word(parameters, ExceptionCheck.EXTENT)
-    start = min(lo * word(parameters, ExceptionCheck.GRAIN), extent)
-    stop = min(hi * word(parameters, ExceptionCheck.GRAIN), extent)
+    given = ExceptionCheck.read(parameters)
+    size, extent = given.inner, given.extent
+    start, stop = min(lo * given.grain, extent), min(hi * given.grain, extent)
     nans = infinities = 0
-    for outer in range(word(result, FloatArray.ELEMENTS) // max(inner_size * extent, 1)):
+    for outer in range(given.result.elements // max(size * extent, 1)):
         base = outer * extent
-        found = special(result, (base + start) * inner_size, (base + stop) * inner_size)
+        found = special(given.result, (base + start) * size, (base + stop) * size)
         nans += found[0]
         infinities += found[1]
     if nans + infinities == 0:
         return
     nans_before = infinities_before = 0
-    for operand in range(word(parameters, ExceptionCheck.OPERANDS)):
-        array = parameters + 8 * (ExceptionCheck.WORDS + FloatArray.WORDS * operand)
-        found = special(array, 0, word(array, FloatArray.ELEMENTS))
+    for number in range(given.operands):
+        operand = FloatArray.read(parameters + 8 * ExceptionCheck.WORDS, number)
+        found = special(operand, 0, operand.elements)
         nans_before += found[0]
         infinities_before += found[1]
-    wanted, record = word(parameters, ExceptionCheck.WANTED), word(parameters, ExceptionCheck.RECORD)
     invalid = nans if infinities_before and not nans_before else 0
     overflow = nans + infinities if not infinities_before and not nans_before else 0
     raised = 0
-    if invalid and wanted & 1:
-        raised += fetch_and_add(record + 8 * ExceptionWord.INVALID, invalid) + 1
-    if overflow and wanted & 4:
-        raised += fetch_and_add(record + 8 * ExceptionWord.OVERFLOW, overflow) + 1
-    if raised and word(record, ExceptionWord.STOP) != 0:
-        store_release(word(record, ExceptionWord.STOP), 1)
+    if invalid and given.wanted & 1:
+        raised += fetch_and_add(given.record + 8 * ExceptionWord.INVALID, invalid) + 1
+    if overflow and given.wanted & 4:
+        raised += fetch_and_add(given.record + 8 * ExceptionWord.OVERFLOW, overflow) + 1
+    if raised and word(given.record, ExceptionWord.STOP) != 0:
+        store_release(word(given.record, ExceptionWord.STOP), 1)
 
 
 def encoded_exception_check(work: ExceptionCheckWork) -> Encoded:
     """The header, then the operands."""
-    parameters = ExceptionCheck(
-        record=work.record,
+    parameters = ExceptionCheck.of(
+        work,
         wanted=sum(1 << EXCEPTIONS.index(name) for name in work.wanted),
-        inner=work.inner,
-        extent=work.extent,
-        grain=work.grain,
         operands=len(work.operands),
         result=_float_array(work.result),
     )

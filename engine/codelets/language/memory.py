@@ -15,8 +15,7 @@ F32 = ir.FloatType()
 VOID = ir.VoidType()
 POINTER = ir.PointerType()
 
-FLUSH_TO_ZERO_X86 = 0x8040  # FTZ | DAZ
-FLUSH_TO_ZERO_ARM = 1 << 24  # FZ
+FLUSH_TO_ZERO = 0x8040 if X86 else 1 << 24 if ARM else 0  # FTZ | DAZ, or FZ
 
 Emitter = Callable[[Any, ir.IRBuilder, Any, tuple[ir.Value, ...]], Any]
 
@@ -108,6 +107,31 @@ def store_release(builder: ir.IRBuilder, address: ir.Value, value: ir.Value) -> 
     builder.store_atomic(value, builder.inttoptr(address, I64.as_pointer()), "release", 8)
 
 
+def _changed(operation: str) -> Any:
+    @intrinsic
+    def change(builder: ir.IRBuilder, address: ir.Value, value: ir.Value) -> ir.Value:
+        """Changes an int64 atomically, sequentially consistent with `fence`; returns its old value."""
+        return builder.atomic_rmw(operation, builder.inttoptr(address, I64.as_pointer()), value, "seq_cst")
+
+    return change
+
+
+fetch_and_add, fetch_and_max = _changed("add"), _changed("max")
+
+
+@intrinsic
+def fence(builder: ir.IRBuilder) -> None:
+    """A sequentially consistent fence: earlier stores are visible to other threads before any later load."""
+    builder.fence("seq_cst")
+
+
+@intrinsic
+def call_address(builder: ir.IRBuilder, address: ir.Value, *arguments: ir.Value) -> ir.Value:
+    """Calls the C function `long f(long, ...)` at an address; an int is passed in the same way."""
+    function = ir.FunctionType(I64, [I64] * len(arguments))
+    return builder.call(builder.inttoptr(address, function.as_pointer()), arguments)
+
+
 @intrinsic
 def pause(builder: ir.IRBuilder) -> None:
     """Tells the processor that this is a spin-wait loop."""
@@ -149,5 +173,10 @@ def set_floating_point_state(builder: ir.IRBuilder, state: ir.Value) -> None:
 @intrinsic
 def flush_to_zero(builder: ir.IRBuilder, state: ir.Value) -> ir.Value:
     """A floating-point state with denormals, which are 150 times slower, as zero; unchanged except on x86 and ARM."""
-    bits = FLUSH_TO_ZERO_X86 if X86 else FLUSH_TO_ZERO_ARM if ARM else 0
-    return builder.or_(state, I64(bits))
+    return builder.or_(state, I64(FLUSH_TO_ZERO))
+
+
+@intrinsic
+def with_denormals(builder: ir.IRBuilder, state: ir.Value) -> ir.Value:
+    """A floating-point state in which denormals are numbers, as functions of the host expect."""
+    return builder.and_(state, I64(~FLUSH_TO_ZERO))

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from engine.codelets.host.host_call import HostCallBlock, call_host, call_with_three, with_denormals
+from engine.codelets.host.host_call import HostCallBlock, call_host
 from engine.codelets.host.rows import copy_bytes
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.memory import (
+    call_address,
     floating_point_state,
     load_acquire,
     pause,
@@ -23,6 +24,7 @@ from engine.codelets.language.memory import (
     set_floating_point_state,
     store_i64,
     store_release,
+    with_denormals,
 )
 from engine.codelets.language.record import word
 
@@ -69,7 +71,7 @@ class SumCall(IntEnum):
 @inner
 def _nanoseconds(rows: int) -> int:
     time = rows + 8 * Rows.TIME
-    call_with_three(word(rows, Rows.CLOCK), CLOCK_MONOTONIC, time, 0)
+    call_address(word(rows, Rows.CLOCK), CLOCK_MONOTONIC, time)
     return word(time, 0) * 1_000_000_000 + word(time, 1)
 
 

@@ -15,7 +15,20 @@ from __future__ import annotations
 from enum import IntEnum
 
 from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.memory import call4, load_acquire, load_i8, pause, store_i64, store_release
+from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.memory import (
+    I32,
+    I64,
+    call4,
+    fence,
+    fetch_and_add,
+    load_acquire,
+    load_i8,
+    loaded_i64,
+    pause,
+    store_i64,
+    store_release,
+)
 from engine.codelets.language.record import word
 from engine.codelets.threads.waiting import (
     FUTEX,
@@ -23,12 +36,10 @@ from engine.codelets.threads.waiting import (
     FUTEX_WAKE_PRIVATE,
     GETTID,
     announce,
-    call_with_five,
-    fence,
-    fetch_and_add_in_order,
     sleep_until,
     wait_until,
 )
+from engine.machine_code.llvm import ir
 
 PR_SET_NAME, RUSAGE_THREAD = 15, 1
 AFFINITY_WORDS = 16
@@ -97,11 +108,12 @@ TEXT_BYTES = 8 * (Member.USAGE - Member.TEXT)
 VOLUNTARY, INVOLUNTARY = 16, 17  # the words of a struct rusage that count context switches, ru_nvcsw and ru_nivcsw
 
 
-@inner
-def call_function(pool: int, function: int, a: int, b: int, c: int, d: int) -> int:
-    """Calls a C function, and returns its result, an int."""
-    returned = call_with_five(word(pool, function), a, b, c, d, 0) & 0xFFFFFFFF
-    return returned - (1 << 32) if returned >> 31 else returned
+@intrinsic
+def call_function(builder: ir.IRBuilder, pool: ir.Value, number: ir.Value, *arguments: ir.Value) -> ir.Value:
+    """Calls the C function whose address is a word of a thread pool block, and returns its result, an int."""
+    function = ir.FunctionType(I32, [I64] * len(arguments))
+    address = loaded_i64(builder, builder.add(pool, builder.shl(number, I64(3))))
+    return builder.sext(builder.call(builder.inttoptr(address, function.as_pointer()), arguments), I64)
 
 
 @inner
@@ -111,22 +123,28 @@ def member_of(pool: int, worker: int) -> int:
 
 
 @inner
+def _lost_cores(pool: int, member: int) -> int:
+    """Number of times that another thread has taken the calling thread's core."""
+    usage = member + 8 * Member.USAGE
+    call_function(pool, ThreadPool.GET_USAGE, RUSAGE_THREAD, usage)
+    return word(usage, INVOLUNTARY)
+
+
+@inner
 def _switched(pool: int, member: int) -> int:
     """The number of the calling thread's context switches: it slept, or another thread took its core."""
-    usage = member + 8 * Member.USAGE
-    call_function(pool, ThreadPool.GET_USAGE, RUSAGE_THREAD, usage, 0, 0)
-    return word(usage, VOLUNTARY) + word(usage, INVOLUNTARY)
+    return _lost_cores(pool, member) + word(member, Member.USAGE + VOLUNTARY)
 
 
 @inner
 def _delay(pool: int, member: int) -> int:
     """Nanoseconds for which the calling thread was runnable but not running: the second number of the delay file."""
-    file = call_function(pool, ThreadPool.OPEN, word(pool, ThreadPool.ACCOUNTING), 0, 0, 0)
+    file = call_function(pool, ThreadPool.OPEN, word(pool, ThreadPool.ACCOUNTING), 0)
     if file < 0:
         return 0
     text = member + 8 * Member.TEXT
-    length = call_function(pool, ThreadPool.READ, file, text, TEXT_BYTES, 0)
-    call_function(pool, ThreadPool.CLOSE, file, 0, 0, 0)
+    length = call_function(pool, ThreadPool.READ, file, text, TEXT_BYTES)
+    call_function(pool, ThreadPool.CLOSE, file)
     spaces = delay = 0
     for offset in range(max(length, 0)):
         character = load_i8(text + offset)
@@ -140,8 +158,8 @@ def _delay(pool: int, member: int) -> int:
 @inner
 def _begin(pool: int, member: int) -> None:
     """Names the calling thread, and says which it is."""
-    call_function(pool, ThreadPool.CONTROL, PR_SET_NAME, member + 8 * Member.NAME, 0, 0)
-    store_release(member + 8 * Member.THREAD, call_function(pool, ThreadPool.SYSCALL, GETTID, 0, 0, 0))
+    call_function(pool, ThreadPool.CONTROL, PR_SET_NAME, member + 8 * Member.NAME)
+    store_release(member + 8 * Member.THREAD, call_function(pool, ThreadPool.SYSCALL, GETTID))
 
 
 @inner
@@ -161,24 +179,22 @@ def run_member(member: int, lo: int, hi: int, scratch: int) -> None:
     work_as(pool, worker)
     if _switched(pool, member):
         store_i64(member + 8 * Member.DELAY, _delay(pool, member))
-    left = fetch_and_add_in_order(pool + 8 * ThreadPool.LEFT, 1) + 1
+    left = fetch_and_add(pool + 8 * ThreadPool.LEFT, 1) + 1
     fence()
     if (
         left == word(pool, ThreadPool.WORKERS) - word(pool, ThreadPool.FIRST)
         and load_acquire(pool + 8 * ThreadPool.ASLEEP) != 0
     ):
-        call_with_five(word(pool, ThreadPool.SYSCALL), FUTEX, pool + 8 * ThreadPool.LEFT, FUTEX_WAKE_PRIVATE, 1, 0)
+        call_function(pool, ThreadPool.SYSCALL, FUTEX, pool + 8 * ThreadPool.LEFT, FUTEX_WAKE_PRIVATE, 1)
 
 
 @inner
-def _move(pool: int, member: int, core: int) -> None:
-    """Moves a thread to a core, then lifts the restriction again."""
-    handle, size = word(member, Member.HANDLE), 8 * AFFINITY_WORDS
-    mask = pool + 8 * (ThreadPool.ONE + core // 64)
-    store_i64(mask, 1 << (core % 64))
-    call_function(pool, ThreadPool.SET_AFFINITY, handle, size, pool + 8 * ThreadPool.ONE, 0)
-    call_function(pool, ThreadPool.SET_AFFINITY, handle, size, pool + 8 * ThreadPool.ALL, 0)
-    store_i64(mask, 0)
+def _restrict(pool: int, member: int, core: int, mask: int) -> None:
+    """Restricts a thread to a core, if `mask` is ThreadPool.ONE; with ThreadPool.ALL lifts the restriction again."""
+    one = pool + 8 * (ThreadPool.ONE + core // 64)
+    store_i64(one, 1 << (core % 64))
+    call_function(pool, ThreadPool.SET_AFFINITY, word(member, Member.HANDLE), 8 * AFFINITY_WORDS, pool + 8 * mask)
+    store_i64(one, 0)
 
 
 @inner
@@ -188,7 +204,7 @@ def _start(pool: int) -> bool:
     Each starts on its own core; the last thread gets the caller's core, which is free when the caller sleeps.
     """
     workers, cores = word(pool, ThreadPool.WORKERS), word(pool, ThreadPool.CORES)
-    own = call_function(pool, ThreadPool.GET_CORE, 0, 0, 0, 0) if cores else -1
+    own = call_function(pool, ThreadPool.GET_CORE, 0) if cores else -1
     offset = 0
     for worker in range(word(pool, ThreadPool.FIRST), workers):
         member = member_of(pool, worker)
@@ -205,7 +221,9 @@ def _start(pool: int) -> bool:
         if cores:
             while offset < workers and word(cores, offset) == own:
                 offset += 1
-            _move(pool, member, word(cores, offset) if offset < workers else own)
+            core = word(cores, offset) if offset < workers else own
+            _restrict(pool, member, core, ThreadPool.ONE)
+            _restrict(pool, member, core, ThreadPool.ALL)
             offset += 1
     return True
 
@@ -217,11 +235,11 @@ def join_all(pool: int) -> None:
     for worker in range(first, first + word(pool, ThreadPool.STARTED)):
         handle = word(member_of(pool, worker), Member.HANDLE)
         pauses = word(pool, ThreadPool.PAUSES)
-        while pauses > 0 and call_function(pool, ThreadPool.TRY_JOIN, handle, 0, 0, 0) != 0:
+        while pauses > 0 and call_function(pool, ThreadPool.TRY_JOIN, handle, 0) != 0:
             pause()
             pauses -= 1
         if pauses <= 0:
-            call_function(pool, ThreadPool.JOIN, handle, 0, 0, 0)
+            call_function(pool, ThreadPool.JOIN, handle, 0)
     store_i64(pool + 8 * ThreadPool.JOINED, 1)
 
 
@@ -235,14 +253,14 @@ def start_threads(pool: int, lo: int, hi: int, scratch: int) -> None:
 def await_threads(pool: int, lo: int, hi: int, scratch: int) -> None:
     """Sleeps until all started threads have left, a signal comes or time is up; joins the threads if all have left."""
     left, asleep = pool + 8 * ThreadPool.LEFT, pool + 8 * ThreadPool.ASLEEP
-    fetch_and_add_in_order(asleep, 1)
+    fetch_and_add(asleep, 1)
     fence()
     seen = load_acquire(left)
     started = word(pool, ThreadPool.STARTED)
     if seen < started:
         timespec = pool + 8 * ThreadPool.SECONDS
-        call_with_five(word(pool, ThreadPool.SYSCALL), FUTEX, left, FUTEX_WAIT_PRIVATE, seen, timespec)
-    fetch_and_add_in_order(asleep, -1)
+        call_function(pool, ThreadPool.SYSCALL, FUTEX, left, FUTEX_WAIT_PRIVATE, seen, timespec)
+    fetch_and_add(asleep, -1)
     if load_acquire(left) >= started and word(pool, ThreadPool.JOINED) == 0:
         join_all(pool)
 
@@ -259,14 +277,6 @@ def join_threads(pool: int, lo: int, hi: int, scratch: int) -> None:
     join_all(pool)
 
 
-@inner
-def _lost_cores(pool: int, member: int) -> int:
-    """Number of times that another thread has taken the calling thread's core."""
-    usage = member + 8 * Member.USAGE
-    call_function(pool, ThreadPool.GET_USAGE, RUSAGE_THREAD, usage, 0, 0)
-    return word(usage, INVOLUNTARY)
-
-
 @codelet
 def run_persistent(member: int, lo: int, hi: int, scratch: int) -> None:
     """The body of a persistent thread: works in each call, and ends at a call without a state block."""
@@ -280,20 +290,20 @@ def run_persistent(member: int, lo: int, hi: int, scratch: int) -> None:
             pause()
             pauses -= 1
         while load_acquire(request) < number:
-            store_release(member + 8 * Member.CORE, call_function(pool, ThreadPool.GET_CORE, 0, 0, 0, 0))
+            store_release(member + 8 * Member.CORE, call_function(pool, ThreadPool.GET_CORE, 0))
             sleep_until(request, number, waiting, pool + 8 * ThreadPool.SLEEPERS)
         if word(pool, ThreadPool.STATE) == 0:
             break
         before = _lost_cores(pool, member)
         work_as(pool, worker)
         if _lost_cores(pool, member) != before:
-            fetch_and_add_in_order(pool + 8 * ThreadPool.LOST, 1)
+            fetch_and_add(pool + 8 * ThreadPool.LOST, 1)
         announce(member + 8 * Member.DONE, number, waiting, pool + 8 * ThreadPool.ASLEEP)
         number += 1
 
 
 @inner
-def _restrict(pool: int, own: int, whether: bool) -> None:
+def _avoid(pool: int, own: int, mask: int) -> None:
     """Restricts a sleeping thread that last ran on the caller's core to another core, or lifts the restriction.
 
     Otherwise both may stay on one core for the whole call. Each thread has a core of its own among the process's.
@@ -305,13 +315,7 @@ def _restrict(pool: int, own: int, whether: bool) -> None:
             offset += 1
         member = member_of(pool, worker)
         if offset < workers and load_acquire(member + 8 * Member.CORE) == own:
-            core = word(cores, offset)
-            store_i64(pool + 8 * (ThreadPool.ONE + core // 64), 1 << (core % 64))
-            mask = ThreadPool.ONE if whether else ThreadPool.ALL
-            call_function(
-                pool, ThreadPool.SET_AFFINITY, word(member, Member.HANDLE), 8 * AFFINITY_WORDS, pool + 8 * mask, 0
-            )
-            store_i64(pool + 8 * (ThreadPool.ONE + core // 64), 0)
+            _restrict(pool, member, word(cores, offset), mask)
         offset += 1
 
 
@@ -323,11 +327,11 @@ def call_persistent(pool: int, lo: int, hi: int, scratch: int) -> None:
     own = -1
     is_call = word(pool, ThreadPool.STATE) != 0
     if is_call and word(pool, ThreadPool.CORES) != 0 and load_acquire(pool + 8 * ThreadPool.SLEEPERS) != 0:
-        own = call_function(pool, ThreadPool.GET_CORE, 0, 0, 0, 0)
-        _restrict(pool, own, True)
+        own = call_function(pool, ThreadPool.GET_CORE, 0)
+        _avoid(pool, own, ThreadPool.ONE)
     announce(pool + 8 * ThreadPool.REQUEST, number, waiting, pool + 8 * ThreadPool.SLEEPERS)
     if own >= 0:
-        _restrict(pool, own, False)
+        _avoid(pool, own, ThreadPool.ALL)
     if not is_call:
         join_all(pool)
         return
@@ -338,4 +342,4 @@ def call_persistent(pool: int, lo: int, hi: int, scratch: int) -> None:
         done = member_of(pool, worker) + 8 * Member.DONE
         wait_until(done, number, waiting, asleep, caller + 8 * Member.CORE, pool + 8 * ThreadPool.FAILURE)
     if _lost_cores(pool, caller) != before:
-        fetch_and_add_in_order(pool + 8 * ThreadPool.LOST, 1)
+        fetch_and_add(pool + 8 * ThreadPool.LOST, 1)

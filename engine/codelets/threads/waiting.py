@@ -13,9 +13,16 @@ from enum import IntEnum
 from functools import cache
 
 from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.intrinsic import intrinsic
-from engine.codelets.language.memory import I64, load_acquire, load_i64, pause, store_i64, store_release
-from engine.machine_code.llvm import ir
+from engine.codelets.language.memory import (
+    call_address,
+    fence,
+    fetch_and_add,
+    load_acquire,
+    load_i64,
+    pause,
+    store_i64,
+    store_release,
+)
 from engine.machine_code.processor import ARM
 
 FUTEX, GETTID = (98, 178) if ARM else (202, 186)
@@ -41,33 +48,6 @@ class WaitingBlock(IntEnum):
     WORDS = 6
 
 
-@intrinsic
-def fetch_and_add_in_order(builder: ir.IRBuilder, address: ir.Value, value: ir.Value) -> ir.Value:
-    """Adds to an int64 atomically, sequentially consistent with `fence`; returns its old value."""
-    offset = builder.inttoptr(address, I64.as_pointer())
-    return builder.atomic_rmw("add", offset, value, "seq_cst")
-
-
-@intrinsic
-def fetch_and_max(builder: ir.IRBuilder, address: ir.Value, value: ir.Value) -> ir.Value:
-    """Raises an int64 to at least a value, atomically; returns its old value."""
-    offset = builder.inttoptr(address, I64.as_pointer())
-    return builder.atomic_rmw("max", offset, value, "seq_cst")
-
-
-@intrinsic
-def fence(builder: ir.IRBuilder) -> None:
-    """A sequentially consistent fence: earlier stores are visible to other threads before any later load."""
-    builder.fence("seq_cst")
-
-
-@intrinsic
-def call_with_five(builder: ir.IRBuilder, address: ir.Value, *arguments: ir.Value) -> ir.Value:
-    """Calls `long f(long, long, long, long, long)` at an address."""
-    function = ir.FunctionType(I64, [I64] * 5)
-    return builder.call(builder.inttoptr(address, function.as_pointer()), arguments)
-
-
 @inner
 def announce(word: int, value: int, waiting: int, asleep: int) -> None:
     """Stores a value that others wait for, and wakes them. `asleep` is the address of the number of sleepers."""
@@ -75,7 +55,7 @@ def announce(word: int, value: int, waiting: int, asleep: int) -> None:
     fence()
     if load_acquire(asleep) != 0:
         syscall = load_i64(waiting + 8 * WaitingBlock.SYSCALL)
-        call_with_five(syscall, FUTEX, word, FUTEX_WAKE_PRIVATE, EVERYBODY, 0)
+        call_address(syscall, FUTEX, word, FUTEX_WAKE_PRIVATE, EVERYBODY)
 
 
 @inner
@@ -109,18 +89,12 @@ def wait_until(word: int, value: int, waiting: int, asleep: int, sleeps: int, ab
 @inner
 def sleep_until(word: int, value: int, waiting: int, asleep: int) -> None:
     """Sleeps until `announce`, or not at all if that was called already. The futex compares a word's low half."""
-    fetch_and_add_in_order(asleep, 1)
+    fetch_and_add(asleep, 1)
     seen = load_acquire(word)
     if seen < value:
-        call_with_five(
-            load_i64(waiting + 8 * WaitingBlock.SYSCALL),
-            FUTEX,
-            word,
-            FUTEX_WAIT_PRIVATE,
-            seen & 0xFFFFFFFF,
-            waiting + 8 * WaitingBlock.SECONDS,
-        )
-    fetch_and_add_in_order(asleep, -1)
+        syscall, longest = load_i64(waiting + 8 * WaitingBlock.SYSCALL), waiting + 8 * WaitingBlock.SECONDS
+        call_address(syscall, FUTEX, word, FUTEX_WAIT_PRIVATE, seen & 0xFFFFFFFF, longest)
+    fetch_and_add(asleep, -1)
 
 
 @codelet
