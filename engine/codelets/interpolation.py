@@ -10,17 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 from engine.codelets.language import vector
-from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.intrinsic import Float32, intrinsic
-from engine.codelets.language.memory import load_f32, load_i64
-from engine.codelets.language.record import Address, Record, Table, block, word
+from engine.codelets.language.loops import for_vectors
+from engine.codelets.language.memory import I64, load_i64, pointer
+from engine.codelets.language.record import Address, Record, Table, block
+from engine.codelets.rows.row_sums import clear
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
-from engine.machine_code.processor import lanes
 from engine.program.work.interpolation import InterpolationWork
 
-LANES = lanes()
 TAP_WORDS = 3
 """Words of an element's taps: the first element that it reads, the number of taps, and the first weight's number."""
 
@@ -43,8 +43,8 @@ class Interpolation(Record):
     unit_rows: int
 
 
-def _sums(of_two: bool, adds: bool, whole: bool) -> Any:
-    """An intrinsic: target = a * weight (+ b * weight_b) (+ target), of a vector or only of its first `count` lanes."""
+def _sums(of_two: bool, adds: bool) -> Any:
+    """An intrinsic: target = a * weight (+ b * weight_b) (+ target), `count` elements."""
 
     @intrinsic
     def sums(
@@ -56,104 +56,62 @@ def _sums(of_two: bool, adds: bool, whole: bool) -> Any:
         weight_b: Float32,
         count: ir.Value,
     ) -> None:
-        mask = None if whole else vector.lane_mask(builder, count)
-        factor, loaded = vector.splat(builder, weight), vector.load_vector(builder, a, mask)
-        if adds:
-            total = vector.multiply_add(builder, loaded, factor, vector.load_vector(builder, target, mask))
-        else:
-            total = builder.fmul(loaded, factor)
-        if of_two:
-            second = vector.load_vector(builder, b, mask)
-            total = vector.multiply_add(builder, second, vector.splat(builder, weight_b), total)
-        vector.store_vector(builder, total, target, mask)
+        factor, factor_b = vector.splat(builder, weight), vector.splat(builder, weight_b)
+
+        def sum_vector(first: ir.Value, _: int, mask: ir.Value | None) -> None:
+            offset = builder.shl(first, I64(2))
+            to, total = builder.add(target, offset), vector.load_vector(builder, builder.add(a, offset), mask)
+            if adds:
+                total = vector.multiply_add(builder, total, factor, vector.load_vector(builder, to, mask))
+            else:
+                total = builder.fmul(total, factor)
+            if of_two:
+                second = vector.load_vector(builder, builder.add(b, offset), mask)
+                total = vector.multiply_add(builder, second, factor_b, total)
+            vector.store_vector(builder, total, to, mask)
+
+        for_vectors(builder, count, sum_vector)
 
     return sums
 
 
-@intrinsic
-def clear_vector(builder: ir.IRBuilder, target: ir.Value, count: ir.Value) -> None:
-    """Sets the first `count` lanes of the vector at `target` to zero."""
-    vector.store_vector(builder, vector.zeros(), target, vector.lane_mask(builder, count))
-
-
-one, one_part = _sums(False, False, True), _sums(False, False, False)
-add_one, add_one_part = _sums(False, True, True), _sums(False, True, False)
-two, two_part = _sums(True, False, True), _sums(True, False, False)
-add_two, add_two_part = _sums(True, True, True), _sums(True, True, False)
-
-
-@inner
-def sum_one(target: int, a: int, weight: float, adds: int, count: int) -> None:
-    """target (+)= a * weight, `count` elements."""
-    at = 0
-    while at + LANES <= count:
-        if adds:
-            add_one(target + 4 * at, a + 4 * at, weight, a, weight, LANES)
-        else:
-            one(target + 4 * at, a + 4 * at, weight, a, weight, LANES)
-        at += LANES
-    if at < count:
-        if adds:
-            add_one_part(target + 4 * at, a + 4 * at, weight, a, weight, count - at)
-        else:
-            one_part(target + 4 * at, a + 4 * at, weight, a, weight, count - at)
-
-
-@inner
-def sum_two(target: int, a: int, weight: float, b: int, weight_b: float, adds: int, count: int) -> None:
-    """target (+)= a * weight + b * weight_b, `count` elements."""
-    at = 0
-    while at + LANES <= count:
-        if adds:
-            add_two(target + 4 * at, a + 4 * at, weight, b + 4 * at, weight_b, LANES)
-        else:
-            two(target + 4 * at, a + 4 * at, weight, b + 4 * at, weight_b, LANES)
-        at += LANES
-    if at < count:
-        if adds:
-            add_two_part(target + 4 * at, a + 4 * at, weight, b + 4 * at, weight_b, count - at)
-        else:
-            two_part(target + 4 * at, a + 4 * at, weight, b + 4 * at, weight_b, count - at)
+sum_one, add_one, sum_two, add_two = _sums(False, False), _sums(False, True), _sums(True, False), _sums(True, True)
 
 
 @inner
 def sum_taps(target: int, source: int, pitch: int, taps: int, weights: int, count: int) -> None:
     """Computes the weighted sum of lines, `pitch` bytes apart, that an element's taps name; `count` elements each."""
-    line, left, weight = source + pitch * load_i64(taps), load_i64(taps + 8), weights + 4 * load_i64(taps + 16)
-    at = 0
-    while left == 0 and at < count:
-        clear_vector(target + 4 * at, count - at)
-        at += LANES
-    adds = 0
-    while left >= 2:
-        sum_two(target, line, load_f32(weight), line + pitch, load_f32(weight + 4), adds, count)
-        line, weight, left, adds = line + 2 * pitch, weight + 8, left - 2, 1
-    if left == 1:
-        sum_one(target, line, load_f32(weight), adds, count)
+    line, named = source + pitch * load_i64(taps), load_i64(taps + 8)
+    weight = pointer(weights + 4 * load_i64(taps + 16), "float32")
+    if named == 0:
+        clear(target, count)
+    elif named == 1:
+        sum_one(target, line, weight[0], line, weight[0], count)
+    else:
+        sum_two(target, line, weight[0], line + pitch, weight[1], count)
+    for k in range(2, named - 1, 2):
+        add_two(target, line + k * pitch, weight[k], line + (k + 1) * pitch, weight[k + 1], count)
+    if named > 2 and named % 2 == 1:
+        add_one(target, line + (named - 1) * pitch, weight[named - 1], line, weight[0], count)
 
 
-@codelet
-def interpolate(parameters: int, lo: int, hi: int, scratch: int) -> None:
+def _interpolate(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Computes units lo <= unit < hi of an Interpolation."""
-    height, width = word(parameters, Interpolation.HEIGHT), word(parameters, Interpolation.WIDTH)
-    channels, unit_rows = word(parameters, Interpolation.CHANNELS), word(parameters, Interpolation.UNIT_ROWS)
-    row_taps, row_weights = word(parameters, Interpolation.ROW_TAPS), word(parameters, Interpolation.ROW_WEIGHTS)
-    column_taps, column_weights = (
-        word(parameters, Interpolation.COLUMN_TAPS),
-        word(parameters, Interpolation.COLUMN_WEIGHTS),
-    )
-    line = channels * word(parameters, Interpolation.SOURCE_WIDTH)
-    image = 4 * line * word(parameters, Interpolation.SOURCE_HEIGHT)
-    last, summed = word(parameters, Interpolation.IMAGES) * height, scratch + RESERVED_SCRATCH
-    for row in range(lo * unit_rows, min(hi * unit_rows, last)):
-        source = word(parameters, Interpolation.SOURCE) + row // height * image
-        target = word(parameters, Interpolation.TARGET) + 4 * row * width * channels
-        taps = row_taps + 8 * TAP_WORDS * (row % height)
-        sum_taps(summed, source, 4 * line, taps, row_weights, line)
-        for column in range(width):
-            at = column_taps + 8 * TAP_WORDS * column
-            sum_taps(target, summed, 4 * channels, at, column_weights, channels)
-            target += 4 * channels
+    given, summed = Interpolation.read(parameters), scratch + RESERVED_SCRATCH
+    line, pitch = given.channels * given.source_width, 4 * given.channels
+    last = given.images * given.height
+    target = given.target + lo * given.unit_rows * given.width * pitch
+    for row in range(lo * given.unit_rows, min(hi * given.unit_rows, last)):
+        source = given.source + row // given.height * (4 * line * given.source_height)
+        taps = given.row_taps + 8 * TAP_WORDS * (row % given.height)
+        sum_taps(summed, source, 4 * line, taps, given.row_weights, line)
+        for column in range(given.width):
+            at = given.column_taps + 8 * TAP_WORDS * column
+            sum_taps(target, summed, pitch, at, given.column_weights, given.channels)
+            target += pitch
+
+
+interpolate = Codelet(_interpolate, "interpolate", in_vectors=True)
 
 
 def interpolation_scratch_bytes(width: int, channels: int) -> int:
@@ -165,9 +123,8 @@ def encoded_interpolation(work: InterpolationWork) -> Encoded:
     """The fields of `Interpolation`."""
     _, source_height, source_width, channels = work.source.shape.dimensions
     images, height, width, _ = work.target.shape.dimensions
-    parameters = Interpolation(
-        source=work.source.address,
-        target=work.target.address,
+    parameters = Interpolation.of(
+        work,
         row_taps=work.rows.spans,
         row_weights=work.rows.weights,
         column_taps=work.columns.spans,
@@ -178,6 +135,5 @@ def encoded_interpolation(work: InterpolationWork) -> Encoded:
         source_height=source_height,
         source_width=source_width,
         channels=channels,
-        unit_rows=work.unit_rows,
     )
     return Encoded.of(interpolate, block(parameters), interpolation_scratch_bytes(source_width, channels))

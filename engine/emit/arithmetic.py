@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from engine.codelets.language.lanes import F32, F64, I64, REGISTER_TYPES, Lanes, is_float, is_signed
+from engine.codelets.language.lanes import F32, F64, I64, REGISTER_TYPES, Lanes, is_complex, is_float, is_signed
 from engine.emit import estimates
 from engine.emit.loops import if_any
-from engine.emit.registry import emitter
+from engine.emit.registry import complex_emitter, emitter
+from engine.ir.floating_point import EXPONENTS
 from engine.machine_code.llvm import ir
 from engine.program.nest import Operation
 
@@ -42,18 +43,18 @@ def _step(lanes: Lanes, a: ir.Value, b: ir.Value) -> ir.Value:
 
 
 FLOAT_NAMES = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv"}
-FLOATS_16 = {"f16": 0x7C00, "bf16": 0x7F80}
-"""16-bit floats, and the bits of their exponents: all ones in infinities and NaN."""
 INTEGER_NAMES = {"add": "add", "subtract": "sub", "multiply": "mul"}
 
 
 @emitter("add", "subtract", "multiply")
+@complex_emitter("add", "subtract")
 def emit_arithmetic(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """add, subtract, multiply; integers wrap around."""
     if op.element_type == "pred":
         # XLA's add and multiply of pred are or and and.
         return (lanes.builder.or_ if op.opcode == "add" else lanes.builder.and_)(*operands)
-    names = FLOAT_NAMES if is_float(op.element_type) else INTEGER_NAMES
+    has_floats = is_float(op.element_type) or is_complex(op.element_type)
+    names = FLOAT_NAMES if has_floats else INTEGER_NAMES
     return getattr(lanes.builder, names[op.opcode])(*operands)
 
 
@@ -154,9 +155,11 @@ def emit_shift(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Valu
 
 
 @emitter("negate")
+@complex_emitter("negate")
 def emit_negate(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """-x; the lowest integer is unchanged."""
-    return (lanes.builder.fneg if is_float(op.element_type) else lanes.builder.neg)(operands[0])
+    has_floats = is_float(op.element_type) or is_complex(op.element_type)
+    return (lanes.builder.fneg if has_floats else lanes.builder.neg)(operands[0])
 
 
 @emitter("abs")
@@ -218,9 +221,10 @@ def _compare_total_order(lanes: Lanes, kind: str, sign: str, operands: list[ir.V
 
 
 @emitter("select")
+@complex_emitter("select")
 def emit_select(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """The second operand where the first is true, else the third."""
-    return lanes.builder.select(*operands)
+    return lanes.select(*operands)
 
 
 @emitter("clamp")
@@ -241,7 +245,7 @@ def emit_is_finite(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.
 
 def is_finite_16(lanes: Lanes, bits: ir.Value, element_type: str) -> ir.Value:
     """Tests the exponent bits of 16-bit floats as they are in memory: true where a value is finite."""
-    ones = lanes.constant("u16", FLOATS_16[element_type])
+    ones = lanes.constant("u16", EXPONENTS[element_type])
     return lanes.builder.icmp_unsigned("!=", lanes.builder.and_(bits, ones), ones)
 
 
@@ -258,6 +262,7 @@ def emit_count_leading_zeros(lanes: Lanes, op: Operation, operands: list[ir.Valu
 
 
 @emitter("copy")
+@complex_emitter("copy")
 def emit_copy(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """The operand itself."""
     return operands[0]

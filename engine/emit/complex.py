@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.codelets.language.lanes import PART_TYPES, Lanes, is_complex
-from engine.emit.conversion import convert
 from engine.emit.registry import complex_emitter, emit_operation, emitter
 from engine.machine_code.llvm import ir
 from engine.program.nest import Operation
@@ -189,7 +188,6 @@ def _sign(parts: ComplexParts, x: Pair) -> Pair:
 
 
 FUNCTIONS: dict[str, Callable[..., Pair]] = {
-    "negate": _negated,
     "multiply": ComplexParts.multiply,
     "divide": ComplexParts.divide,
     "power": ComplexParts.power,
@@ -216,12 +214,6 @@ def emit_function(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.V
     return lanes.paired(*FUNCTIONS[op.opcode](parts, *(lanes.parts(x) for x in operands)))
 
 
-@complex_emitter("add", "subtract")
-def emit_sum(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Adds or subtracts part by part, without separating real and imaginary lanes."""
-    return (lanes.builder.fadd if op.opcode == "add" else lanes.builder.fsub)(*operands)
-
-
 @complex_emitter("abs")
 def emit_magnitude(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """The magnitude, which is real."""
@@ -235,18 +227,6 @@ def emit_equality(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.V
     (a, b), (c, d) = (lanes.parts(x) for x in operands)
     equal = builder.and_(builder.fcmp_ordered("==", a, c), builder.fcmp_ordered("==", b, d))
     return equal if op["direction"] == "EQ" else builder.not_(equal)
-
-
-@complex_emitter("select")
-def emit_selection(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """The second operand where the first is true, else the third."""
-    return lanes.select(*operands)
-
-
-@complex_emitter("convert")
-def emit_conversion(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Converts between complex types, from a real number, or from a complex one to its real part."""
-    return convert(lanes, operands[0], op.operand_types[0], op.element_type)
 
 
 @emitter("real", "imag")
@@ -263,9 +243,3 @@ def emit_part(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value
 def emit_complex(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """A complex number of a real and an imaginary part."""
     return lanes.paired(*operands)
-
-
-@complex_emitter("copy")
-def emit_copy(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """The operand itself."""
-    return operands[0]

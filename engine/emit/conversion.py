@@ -5,9 +5,12 @@ from __future__ import annotations
 from engine.codelets.language.lanes import (
     F32,
     HALF,
+    HALF_TYPES,
     I1,
     I16,
     I64,
+    ITEM_BYTES,
+    MEMORY_TYPES,
     PART_TYPES,
     REGISTER_TYPES,
     Lanes,
@@ -16,13 +19,14 @@ from engine.codelets.language.lanes import (
     is_float,
     is_signed,
 )
-from engine.emit.registry import emitter
+from engine.emit.registry import complex_emitter, emitter
 from engine.emit.rounding import limited
 from engine.machine_code.llvm import ir
 from engine.program.nest import Operation
 
 
 @emitter("convert")
+@complex_emitter("convert")
 def emit_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """Converts to another element type; `overflow` says how finite floats beyond the range of f16 are replaced."""
     x, source = operands[0], op.operand_types[0]
@@ -113,31 +117,26 @@ def _cut_off(lanes: Lanes, bits: ir.Value, count: int) -> ir.Value:
 def emit_bitcast_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """Reinterprets bits in a type of the same width; other widths change the shape and are not elementwise."""
     x, source, target = operands[0], op.operand_types[0], op.element_type
-    if source in ("f16", "bf16"):
+    if source in HALF_TYPES:
         x = lanes.to_memory(x, source)
-        if source == "f16":
-            x = lanes.builder.bitcast(x, lanes.of(I16))
-    if target in ("f16", "bf16"):
-        raw = lanes.builder.bitcast(x, lanes.of(HALF if target == "f16" else I16))
-        return lanes.from_memory(raw, target)
+    if target in HALF_TYPES:
+        return lanes.from_memory(lanes.builder.bitcast(x, lanes.of(I16)), target)
     return lanes.builder.bitcast(x, lanes.type(target))
 
 
 MANTISSA_BITS = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
-WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 
 
 @emitter("reduce-precision")
 def emit_reduce_precision(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """Rounds on the bits, as XLA does: mantissa to nearest even, then infinity or zero outside the exponent range."""
     kind, x = op.element_type, operands[0]
-    integer = ir.IntType(WIDTHS[kind])
+    integer = ir.IntType(8 * ITEM_BYTES[kind])
     bits = lanes.builder.bitcast(lanes.to_memory(x, kind), lanes.of(integer))
     exponent_bits, mantissa_bits = int(str(op["exponent_bits"])), int(str(op["mantissa_bits"]))
     kept = _with_mantissa(lanes, integer, bits, MANTISSA_BITS[kind] - mantissa_bits)
     kept = _within_exponents(lanes, integer, kept, MANTISSA_BITS[kind], exponent_bits)
-    memory = lanes.of(HALF) if kind == "f16" else lanes.of(I16) if kind == "bf16" else lanes.type(kind)
-    result = lanes.from_memory(lanes.builder.bitcast(kept, memory), kind)
+    result = lanes.from_memory(lanes.builder.bitcast(kept, lanes.of(MEMORY_TYPES[kind])), kind)
     # Without a mantissa there is no NaN.
     infinity = lanes.intrinsic("copysign", lanes.constant(kind, float("inf")), x)
     return lanes.builder.select(lanes.builder.fcmp_unordered("uno", x, x), x if mantissa_bits else infinity, result)

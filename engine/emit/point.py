@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.codelets.language.lanes import Lanes, is_complex, is_float, rounded_constant
-from engine.emit.arithmetic import FLOATS_16, is_finite_16, lane_index
+from engine.codelets.language.lanes import HALF_TYPES, Lanes, is_complex, is_float, rounded_constant
+from engine.emit.arithmetic import is_finite_16, lane_index
 from engine.emit.conversion import convert
 from engine.emit.estimates import fused, quotient_of_half, reciprocal
 from engine.emit.registry import FLUSHING, LONG_FUNCTIONS, emit_operation, emit_unrounded
@@ -136,16 +136,16 @@ class Point:
             tested = self.nodes[tested.operands[0]]
         if not isinstance(tested, Input) or self.accesses[tested.access].inner != "contiguous":
             return None
-        return tested.access if self.accesses[tested.access].element_type in FLOATS_16 else None
+        return tested.access if self.accesses[tested.access].element_type in HALF_TYPES else None
 
     def load(self, access: int) -> ir.Value:
         element_type, inner = self.accesses[access].element_type, self.accesses[access].inner
         address = self.addresses[access]
         if inner == "splat":
             return self.lanes.load_splat(address, element_type)
-        if inner == "contiguous" and element_type in FLOATS_16:
+        if inner == "contiguous" and element_type in HALF_TYPES:
             self._bits[access] = self.lanes.load(address, "u16", self.mask)
-            return self.lanes.from_bits(self._bits[access], element_type)
+            return self.lanes.from_memory(self._bits[access], element_type)
         if inner == "contiguous":
             return self.lanes.load(address, element_type, self.mask)
         return self.lanes.load_strided(address, self.steps[access], element_type, self.mask)
@@ -180,7 +180,7 @@ def is_short(nest: Nest) -> bool:
 def rounds_often(nest: Nest) -> bool:
     """Whether a point has several operations of 16-bit floats."""
     applied = (node.operation.element_type for node in nest.nodes if isinstance(node, Apply))
-    return sum(each in FLOATS_16 for each in applied) >= LEAST_ROUNDED
+    return sum(each in HALF_TYPES for each in applied) >= LEAST_ROUNDED
 
 
 def evaluate_together(points: list[Point], numbers: list[int]) -> None:

@@ -15,7 +15,7 @@ from engine.codelets.convolutions.overlap_add import overlap_add
 from engine.codelets.convolutions.winograd import kernel_transform, product_of_tiles
 from engine.codelets.convolutions.winograd_gradient import gradient_of_tiles, sums_of_taps
 from engine.codelets.language.build import Codelet, objects_of
-from engine.codelets.language.vector import F16_IN_F32
+from engine.codelets.language.lanes import F16_IN_F32
 from engine.codelets.pooling.overlapping_pool_gradient import overlapping_pool_gradient
 from engine.codelets.pooling.pool_gradient import pool_gradient
 from engine.codelets.pooling.pool_windows import pool_windows

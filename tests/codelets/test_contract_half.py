@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from engine.codelets.language.vector import F16_IN_F32
+from engine.codelets.language.lanes import F16_IN_F32
 from engine.codelets.products import contract_plain as products
 from engine.codelets.products.contract_fields import Field
 from engine.codelets.products.contract_half import HALF_SCRATCH, contract_half

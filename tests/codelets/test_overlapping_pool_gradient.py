@@ -5,42 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.language.record import block
-from engine.codelets.language.scratch import ScratchSpace
-from engine.codelets.pooling.overlapping_pool_gradient import encode_overlapping_pools, overlapping_pool_gradient
+from engine.codelets.pooling.overlapping_pool_gradient import encoded_overlapping_pools
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.pooling import DIRECTIONS, MOST_COLUMNS, gathers_pools
 from engine.ir.shape import NUMPY_TYPES, Shape, shape_of
-from tests.codelets.guarded_scratch import GuardedScratch
-from tests.codelets.pooling import oracle, output_shape
+from tests.codelets.pooling import gradient, oracle, output_shape
 from tests.codelets.test_pool_gradient import SPECIAL, TRIVIAL
-from tests.runtime.ranges import even_ranges
 
 SAME, STEPPING = WindowDimension(3, 1, 1, 1), WindowDimension(3, 2, 0, 1)
-
-
-def run(
-    operand: np.ndarray, source: np.ndarray, init: float, window: Window, direction: str, workers: int
-) -> np.ndarray:
-    """Runs the codelet with guards around the target and the scratch."""
-    guarded = np.full(operand.size + 128, 77, operand.dtype)
-    target, initial = guarded[64:-64], np.array([init], np.float32)
-    parameters, units, scratch_bytes = encode_overlapping_pools(
-        (shape_of(operand), operand.ctypes.data),
-        (shape_of(source), source.ctypes.data),
-        initial.ctypes.data,
-        target.ctypes.data,
-        window,
-    )
-    words = block(parameters).words
-    scratch = GuardedScratch(scratch_bytes)
-    wide = parameters.wide
-    codelet = overlapping_pool_gradient(direction, shape_of(operand).element_type, wide.positions, wide.stride)
-    for lo, hi in reversed(even_ranges(units, workers)):
-        codelet(words.ctypes.data, lo, hi, scratch.address)
-    scratch.check(ScratchSpace(scratch_bytes))
-    assert np.all(guarded[:64] == 77) and np.all(guarded[-64:] == 77)
-    return target.reshape(operand.shape)
 
 
 def compare(operand: np.ndarray, window: Window, direction: str, init: float = 0.0) -> None:
@@ -50,7 +22,8 @@ def compare(operand: np.ndarray, window: Window, direction: str, init: float = 0
     expected = oracle(operand.astype(np.float32), source, np.float32(init), window, direction).astype(operand.dtype)
     assert gathers_pools(shape_of(source), window)
     for workers in (1, 3):
-        assert run(operand, source, init, window, direction, workers).tobytes() == expected.tobytes()
+        found = gradient(encoded_overlapping_pools, operand, source, init, window, direction, workers)
+        assert found.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -5,40 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.language.record import block
-from engine.codelets.language.scratch import ScratchSpace
-from engine.codelets.pooling.pool_gradient import encode_pool_gradient, pool_gradient
+from engine.codelets.pooling.pool_gradient import encoded_pool_gradient
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.pooling import DIRECTIONS, is_apart
-from engine.ir.shape import NUMPY_TYPES, Shape, shape_of
-from tests.codelets.guarded_scratch import GuardedScratch
-from tests.codelets.pooling import oracle, output_shape
-from tests.runtime.ranges import even_ranges
+from engine.ir.shape import NUMPY_TYPES, Shape
+from tests.codelets.pooling import gradient, oracle, output_shape
 
 TRIVIAL, POOL = WindowDimension(1), WindowDimension(2, 2)
 SPECIAL = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, 2.0, 3.4e38], np.float32)
-
-
-def run(
-    operand: np.ndarray, source: np.ndarray, init: float, window: Window, direction: str, workers: int
-) -> np.ndarray:
-    """Runs the codelet with guards around the target."""
-    guarded = np.full(operand.size + 128, 77, operand.dtype)
-    target, initial = guarded[64:-64], np.array([init], np.float32)
-    record, units = encode_pool_gradient(
-        (shape_of(operand), operand.ctypes.data),
-        (shape_of(source), source.ctypes.data),
-        initial.ctypes.data,
-        target.ctypes.data,
-        window,
-    )
-    parameters = block(record).words
-    scratch = GuardedScratch(0)
-    for lo, hi in reversed(even_ranges(units, workers)):
-        pool_gradient(direction, shape_of(operand).element_type)(parameters.ctypes.data, lo, hi, scratch.address)
-    scratch.check(ScratchSpace(0))
-    assert np.all(guarded[:64] == 77) and np.all(guarded[-64:] == 77)
-    return target.reshape(operand.shape)
 
 
 def compare(operand: np.ndarray, window: Window, direction: str, init: float = 0.0) -> None:
@@ -46,7 +20,8 @@ def compare(operand: np.ndarray, window: Window, direction: str, init: float = 0
     source = rng.standard_normal(output_shape(operand.shape, window)).astype(np.float32)
     expected = oracle(operand, source, np.float32(init), window, direction)
     for workers in (1, 3):
-        assert run(operand, source, init, window, direction, workers).tobytes() == expected.tobytes()
+        found = gradient(encoded_pool_gradient, operand, source, init, window, direction, workers)
+        assert found.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("channels", [*range(1, 21), 33, 64])
@@ -71,7 +46,8 @@ def test_pooling_of_16_bit_floats(kind: str) -> None:
             window = (TRIVIAL, *[WindowDimension(2, 2, 0, edge)] * 2, TRIVIAL)
             source = rng.standard_normal(output_shape(operand.shape, window)).astype(np.float32)
             expected = oracle(operand, source, np.float32(0), window, "GE").astype(dtype)
-            assert run(operand.astype(dtype), source, 0.0, window, "GE", 2).tobytes() == expected.tobytes()
+            found = gradient(encoded_pool_gradient, operand.astype(dtype), source, 0.0, window, "GE", 2)
+            assert found.tobytes() == expected.tobytes()
 
 
 @pytest.mark.sample(30)

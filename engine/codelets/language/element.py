@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from engine.codelets.language.intrinsic import typed_intrinsic
-from engine.codelets.language.lanes import ITEM_BYTES
+from engine.codelets.language.lanes import F16_IN_F32, HALF_TYPES, ITEM_BYTES, Lanes
 from engine.codelets.language.memory import POINTER, Emitter
-from engine.codelets.language.vector import F16_IN_F32, HALF_TYPES, narrowed, widened
 from engine.ir.shape import NUMPY_TYPES
 from engine.machine_code.llvm import ir
 
@@ -35,7 +34,10 @@ def decode(typing_context: Any, stored: Any, kind: Any, number: Any) -> tuple[An
     computed, result = (_type_of(NUMBA_NAMES[each.literal_value]) for each in (kind, number))
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        return context.cast(builder, widened(builder, arguments[0], kind.literal_value), computed, result)
+        name, value = kind.literal_value, arguments[0]
+        if name in (*HALF_TYPES, F16_IN_F32):
+            value = Lanes(builder, 1).from_memory(value, name)
+        return context.cast(builder, value, computed, result)
 
     return result(_type_of(storage_name(kind.literal_value)), kind, number), emit
 
@@ -61,8 +63,10 @@ def store_element(typing_context: Any, address: Any, kind: Any, value: Any) -> t
     name = kind.literal_value
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        narrow = narrowed(builder, arguments[2], name)
-        builder.store(narrow, builder.inttoptr(arguments[0], POINTER), align=min(ITEM_BYTES[name], 8))
+        value, one = arguments[2], Lanes(builder, 1)
+        if name in HALF_TYPES:
+            value = one.to_memory(one.rounded(value, name, is_normal=True), name)
+        builder.store(value, builder.inttoptr(arguments[0], POINTER), align=min(ITEM_BYTES[name], 8))
         return context.get_dummy_value()
 
     return _type_of("void")(address, kind, _type_of(NUMBA_NAMES[name])), emit

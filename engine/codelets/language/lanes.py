@@ -30,8 +30,12 @@ REGISTER_TYPES: dict[str, ir.Type] = {
     "f32": F32,
     "f64": F64,
 }
-MEMORY_TYPES = REGISTER_TYPES | {"pred": I8, "f16": HALF, "bf16": I16, "c64": I64, "c128": ir.IntType(128)}
-ITEM_BYTES = {element_type: dtype.itemsize for element_type, dtype in NUMPY_TYPES.items()}
+HALF_TYPES = ("f16", "bf16")
+F16_IN_F32 = "f16 in f32"
+"""The element type of float32 in memory that is rounded to f16 where it is read."""
+MEMORY_TYPES = REGISTER_TYPES | {"pred": I8, "f16": I16, "bf16": I16, "c64": I64, "c128": ir.IntType(128)}
+MEMORY_TYPES |= {F16_IN_F32: F32}
+ITEM_BYTES = {element_type: dtype.itemsize for element_type, dtype in NUMPY_TYPES.items()} | {F16_IN_F32: 4}
 PART_TYPES = {"c64": "f32", "c128": "f64"}
 """The element type of a complex type's real and imaginary part."""
 
@@ -160,14 +164,18 @@ class Lanes:
         """A pointer to element `index` of an array at an address."""
         return self.builder.gep(self.address_of(address, MEMORY_TYPES[element_type]), [index])
 
-    def load(self, address: ir.Value, element_type: str, mask: ir.Value | None = None) -> ir.Value:
-        """Loads contiguous elements; lanes outside the mask, which has the first ones, are zero."""
+    def load(
+        self, address: ir.Value, element_type: str, mask: ir.Value | None = None, is_first: bool = True
+    ) -> ir.Value:
+        """Loads contiguous elements; lanes outside the mask are zero. With `is_first` its lanes are the first ones."""
         memory = self.of(MEMORY_TYPES[element_type])
         pointer = self.address_of(address, memory)
         if mask is None or self.width == 1:
             raw = self.builder.load(pointer, align=ITEM_BYTES[element_type])
-        elif self.width == LANES and ITEM_BYTES[element_type] <= 2:
+        elif self._counts(mask, is_first) and ITEM_BYTES[element_type] <= 2:
             raw = load_first(self.builder, self.builder.ptrtoint(pointer, I64), self._count(mask), memory.element)
+        elif mask.type.element == I32:
+            raw = self.call("llvm.x86.avx.maskload.ps.256", memory, [pointer, mask])
         else:
             suffix = intrinsic_suffix(memory)
             zero = self.splat_constant(MEMORY_TYPES[element_type], 0)
@@ -199,22 +207,35 @@ class Lanes:
             vector = self.builder.insert_element(vector, value, at)
         return self.from_memory(vector, element_type)
 
-    def store(self, value: ir.Value, address: ir.Value, element_type: str, mask: ir.Value | None = None) -> None:
-        """Stores contiguous elements, from the lanes in the mask, which are the first ones."""
+    def store(
+        self,
+        value: ir.Value,
+        address: ir.Value,
+        element_type: str,
+        mask: ir.Value | None = None,
+        is_first: bool = True,
+    ) -> None:
+        """Stores contiguous elements, from the lanes in the mask. With `is_first` its lanes are the first ones."""
         raw = self.to_memory(value, element_type)
         pointer = self.address_of(address, raw.type)
         align = ITEM_BYTES[element_type]
         if mask is None or self.width == 1:
             self.builder.store(raw, pointer, align=align)
-        elif self.width == LANES and align <= MOST_BYTES:
+        elif self._counts(mask, is_first) and align <= MOST_BYTES:
             store_first(self.builder, raw, self.builder.ptrtoint(pointer, I64), self._count(mask))
         else:
             suffix = intrinsic_suffix(raw.type)
             arguments = [raw, pointer, ir.Constant(I32, align), mask]
             self.call(f"llvm.masked.store.{suffix}.p0", VOID, arguments)
 
+    def _counts(self, mask: ir.Value, is_first: bool) -> bool:
+        """Whether AVX2 accesses as many lanes as the mask has; one of int32 is that of `vector.lane_mask`."""
+        return self.width == LANES and (is_first or mask.type.element == I32)
+
     def _count(self, mask: ir.Value) -> ir.Value:
         """The number of lanes in a mask, as int32."""
+        if mask.type.element == I32:
+            return self.builder.neg(self.builder.extract_element(mask, I32(0)))
         return self.builder.zext(Lanes(self.builder, 1).intrinsic("ctpop", self.builder.bitcast(mask, I8)), I32)
 
     def store_strided(
@@ -240,21 +261,19 @@ class Lanes:
         if element_type == "pred":
             return self.builder.icmp_unsigned("!=", raw, ir.Constant(raw.type, None))
         if element_type == "f16":
-            return self.builder.fpext(raw, self.of(F32))
+            return self.builder.fpext(self.builder.bitcast(raw, self.of(HALF)), self.of(F32))
+        if element_type == F16_IN_F32:
+            return self.rounded(raw, "f16")
         if element_type == "bf16":
             wide = self.builder.zext(raw, self.of(I32))
             return self.builder.bitcast(self.builder.shl(wide, self.splat_constant(I32, 16)), self.of(F32))
         return self.builder.bitcast(raw, self.type(element_type)) if is_complex(element_type) else raw
 
-    def from_bits(self, bits: ir.Value, element_type: str) -> ir.Value:
-        """Converts integers that hold the bits of 16-bit floats to the floats."""
-        return self.from_memory(self.builder.bitcast(bits, self.of(MEMORY_TYPES[element_type])), element_type)
-
     def to_memory(self, value: ir.Value, element_type: str) -> ir.Value:
         if element_type == "pred":
             return self.builder.zext(value, self.of(I8))
         if element_type == "f16":
-            return self.builder.fptrunc(value, self.of(HALF))
+            return self.builder.bitcast(self.builder.fptrunc(value, self.of(HALF)), self.of(I16))
         if element_type == "bf16":
             bits = self.builder.bitcast(value, self.of(I32))
             return self.builder.trunc(self.builder.lshr(bits, self.splat_constant(I32, 16)), self.of(I16))

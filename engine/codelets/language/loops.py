@@ -1,11 +1,13 @@
-"""Loops in LLVM IR that emitters write, with values carried from iteration to iteration."""
+"""Loops in LLVM IR that emitters write: with values carried from iteration to iteration, and over vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from engine.codelets.language import vector
 from engine.codelets.language.memory import I64
 from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes
 
 
 class EmittedLoop:
@@ -55,3 +57,24 @@ class EmittedLoop:
             for phi, first, then in zip(self.carried, initial, carried, strict=True):
                 phi.add_incoming(first, before)
                 phi.add_incoming(then, last)
+
+
+def for_vectors(
+    builder: ir.IRBuilder, count: ir.Value, body: Callable[[ir.Value, int, ir.Value | None], None], together: int = 1
+) -> None:
+    """Writes body(first element, vectors, mask of lanes) for all of `count` elements; whole vectors have no mask.
+
+    `together` vectors are computed side by side where operations of one wait for each other.
+    """
+    done: ir.Value = I64(0)
+    for vectors in dict.fromkeys((together, 1)):
+        step = vectors * lanes()
+        end = builder.add(done, builder.and_(builder.sub(count, done), I64(-step)))
+        with builder.if_then(builder.icmp_signed(">", end, done)):
+            loop = EmittedLoop(builder, "vectors", done, end, I64(step))
+            body(loop.at, vectors, None)
+            loop.close()
+        done = end
+    rest = builder.sub(count, done)
+    with builder.if_then(builder.icmp_signed(">", rest, I64(0))):
+        body(done, 1, vector.lane_mask(builder, rest))

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from engine.codelets.language.build import FOLDER, Codelet, GivenCodelet
 from engine.codelets.language.element import NUMBA_NAMES
 from engine.codelets.language.encoded import Encoded
+from engine.codelets.language.lanes import HALF_TYPES
 from engine.codelets.language.record import Address, Record, block
-from engine.codelets.language.vector import HALF_TYPES
 from engine.machine_code import keys
 from engine.program.work.vertex_call import VertexCallWork
 
@@ -86,6 +86,5 @@ def encoded_vertex(work: VertexCallWork) -> Encoded:
     """The header, then each array with its dimensions."""
     entries: list[VertexArray | int] = []
     for each in work.arrays:
-        entries += [VertexArray(address=each.address, stride=each.stride), *each.dimensions]
-    head = VertexBlock(rows=work.rows, grain=work.grain)
-    return Encoded.of(vertex_codelet(work.code), block(head, entries))
+        entries += [VertexArray.of(each), *each.dimensions]
+    return Encoded.of(vertex_codelet(work.code), block(VertexBlock.of(work), entries))

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from engine.codelets.language.build import inner
-from engine.codelets.language.record import Record, word
+from engine.codelets.language.record import Record
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.pooling import spatial_dimensions
 from engine.ir.shape import Shape
@@ -36,20 +36,21 @@ def along_row(kernel: Any, columns: int, step: int) -> Any:
     """
 
     @inner
-    def walk(high: int, wide: int, operand: int, row: int, channels: int, initial: int, result: int, item: int) -> None:
-        top = row * word(high, PoolAxis.STRIDE) - word(high, PoolAxis.LOW)
+    def walk(
+        high: PoolAxis, wide: PoolAxis, operand: int, row: int, channels: int, initial: int, result: int, item: int
+    ) -> None:
+        top = row * high.stride - high.low
         above = max(0, -top)
-        rows = min(word(high, PoolAxis.POSITIONS), word(high, PoolAxis.SIZE) - top) - above
-        pitch, column = word(high, PoolAxis.PITCH), word(wide, PoolAxis.PITCH)
+        rows = min(high.positions, high.size - top) - above
         window = 0
-        while window < word(wide, PoolAxis.WINDOWS):
-            left = window * step - word(wide, PoolAxis.LOW)
+        while window < wide.windows:
+            left = window * step - wide.low
             before = max(0, -left)
-            inside = max(0, min(columns, word(wide, PoolAxis.SIZE) - left) - before) if rows > 0 else 0
-            at = operand + (top + above) * pitch + (left + before) * column
-            together = word(wide, PoolAxis.WHOLES) if window == word(wide, PoolAxis.FIRST_WHOLE) else 1
+            inside = max(0, min(columns, wide.size - left) - before) if rows > 0 else 0
+            at = operand + (top + above) * high.pitch + (left + before) * wide.pitch
+            together = wide.wholes if window == wide.first_whole else 1
             to, number = result + item * window * channels, above * columns + before
-            kernel(inside, at, pitch, column, rows, number, initial, to, together * channels)
+            kernel(inside, at, high.pitch, wide.pitch, rows, number, initial, to, together * channels)
             window += together
 
     return walk

@@ -20,19 +20,19 @@ import numpy as np
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet
 from engine.codelets.language.element import store_element
+from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.intrinsic import Float32, intrinsic
 from engine.codelets.language.lanes import ITEM_BYTES
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I32, I64, POINTER, call, load_f32, loaded_i64
-from engine.codelets.language.record import Address, Record, Table, word
+from engine.codelets.language.memory import I64, POINTER, call, load_f32, loaded_i64
+from engine.codelets.language.record import Address, Record, Table, block
 from engine.codelets.pooling.pool_axis import PoolAxis, axes_of
 from engine.codelets.pooling.pool_kernels import keeps
-from engine.ir.attributes import Window
 from engine.ir.pooling import spatial_dimensions
-from engine.ir.shape import Shape
 from engine.machine_code import first_lanes
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
+from engine.program.work.select_and_scatter import SelectAndScatterWork
 
 LANES = lanes()
 
@@ -42,7 +42,7 @@ class PoolGradient(Record):
 
     operand: Address = 0
     source: Address = 0
-    init: Address = 0
+    initial: Address = 0
     target: Address = 0
     operand_pitch: int  # bytes of an image
     source_pitch: int
@@ -50,7 +50,7 @@ class PoolGradient(Record):
     count: int  # of runs
     runs: Table
     offsets: Table  # of positions from a window's first one
-    vectors: Table  # [vectors, 3]: offset in a row of the operand and of the source, and mask
+    vectors: Table  # of RunVector
 
 
 class WindowRun(Record):
@@ -62,6 +62,14 @@ class WindowRun(Record):
     positions: int
     vector: int  # numbers of the first vector, and after the last one
     end: int
+
+
+class RunVector(Record):
+    """A vector of windows of a row: the offset in the row of the operand and in that of the source, and the mask."""
+
+    at: int
+    start: int
+    mask: int
 
 
 @intrinsic
@@ -112,10 +120,6 @@ def _window_of_some(
             window(mask, _expand(builder, source, mask))
 
 
-def _numbers(number: int) -> ir.Constant:
-    return ir.Constant(vector.vector_type(I32), [number] * LANES)
-
-
 def _choose(
     builder: ir.IRBuilder,
     operand: ir.Value,
@@ -127,13 +131,13 @@ def _choose(
 ) -> ir.Value:
     """Selects a position in each lane, and returns its number."""
     first = vector.load_vector(builder, builder.add(operand, loaded_i64(builder, offsets)), mask, stored)
-    second, begin = builder.add(offsets, I64(8)), [_numbers(1), first, _numbers(0)]
+    second, begin = builder.add(offsets, I64(8)), [vector.all_lanes(1), first, vector.all_lanes(0)]
     loop = EmittedLoop(builder, "choose", second, end, I64(8), begin, may_be_empty=True)
     number, best, chosen = loop.carried
     candidate = vector.load_vector(builder, builder.add(operand, loaded_i64(builder, loop.at)), mask, stored)
     keep = keeps(builder, direction, best, candidate)
     best, chosen = builder.select(keep, best, candidate), builder.select(keep, chosen, number)
-    loop.close([builder.add(number, _numbers(1)), best, chosen])
+    loop.close([builder.add(number, vector.all_lanes(1)), best, chosen])
     return loop.carried[2]
 
 
@@ -155,15 +159,15 @@ def _spread(
     stored: str,
 ) -> None:
     """Writes each position: the value where it is the selected one, else the initial value."""
-    loop = EmittedLoop(builder, "spread", offsets, end, I64(8), [_numbers(0)])
+    loop = EmittedLoop(builder, "spread", offsets, end, I64(8), [vector.all_lanes(0)])
     (number,) = loop.carried
     written = builder.select(builder.icmp_signed("==", chosen, number), value, initial)
     vector.store_vector(builder, written, builder.add(target, loaded_i64(builder, loop.at)), mask, stored)
-    loop.close([builder.add(number, _numbers(1))])
+    loop.close([builder.add(number, vector.all_lanes(1))])
 
 
 @cache
-def pool_gradient(direction: str, kind: str = "f32") -> Codelet:
+def pool_gradient(direction: str, kind: str) -> Codelet:
     """The codelet for select = compare of that direction (PREDICATES).
 
     Operand and target are of the element type `kind`, f32, f16 or bf16; the source and the initial value are f32.
@@ -171,53 +175,41 @@ def pool_gradient(direction: str, kind: str = "f32") -> Codelet:
     size = ITEM_BYTES[kind]
 
     def pool_gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        init = load_f32(word(parameters, PoolGradient.INIT))
+        given = PoolGradient.read(parameters)
+        initial = load_f32(given.initial)
         for unit in range(lo, hi):
-            operand = word(parameters, PoolGradient.OPERAND) + unit * word(parameters, PoolGradient.OPERAND_PITCH)
-            target = word(parameters, PoolGradient.TARGET) + unit * word(parameters, PoolGradient.OPERAND_PITCH)
-            source = word(parameters, PoolGradient.SOURCE) + unit * word(parameters, PoolGradient.SOURCE_PITCH)
-            for i in range(word(parameters, PoolGradient.ELEMENTS)):
-                store_element(target + size * i, kind, init)
-            for number in range(word(parameters, PoolGradient.COUNT)):
-                run = word(parameters, PoolGradient.RUNS) + 8 * WindowRun.WORDS * number
-                row, row_source = word(run, WindowRun.ROW), source + word(run, WindowRun.ROW_SOURCE)
-                positions = word(run, WindowRun.POSITIONS)
-                offsets = word(parameters, PoolGradient.OFFSETS) + word(run, WindowRun.OFFSETS)
-                for i in range(word(run, WindowRun.VECTOR), word(run, WindowRun.END)):
-                    vector = word(parameters, PoolGradient.VECTORS) + 24 * i
-                    at, start, mask = row + word(vector, 0), row_source + word(vector, 1), word(vector, 2)
-                    _window_lanes(operand + at, start, target + at, offsets, positions, mask, init, direction, kind)
+            operand, target = given.operand + unit * given.operand_pitch, given.target + unit * given.operand_pitch
+            source = given.source + unit * given.source_pitch
+            for i in range(given.elements):
+                store_element(target + size * i, kind, initial)
+            for number in range(given.count):
+                run = WindowRun.read(given.runs, number)
+                offsets = given.offsets + run.offsets
+                for i in range(run.vector, run.end):
+                    vector = RunVector.read(given.vectors, i)
+                    at, start = run.row + vector.at, source + run.row_source + vector.start
+                    places = operand + at, start, target + at, offsets, run.positions
+                    _window_lanes(*places, vector.mask, initial, direction, kind)
 
     suffix = "" if kind == "f32" else f"_{kind}"
     return Codelet(pool_gradient, f"pool_gradient_{direction}{suffix}")
 
 
-def encode_pool_gradient(
-    operand_at: tuple[Shape, Address],
-    source_at: tuple[Shape, Address],
-    init: Address,
-    target: Address,
-    window: Window,
-) -> tuple[PoolGradient, int]:
-    """The parameters of `pool_gradient` and its number of units; operand and source, f32, are (shape, address)."""
-    (operand, operand_address), (source, source_address) = operand_at, source_at
-    item = operand.dtype.itemsize
-    spatial = spatial_dimensions(window)
+def encoded_pool_gradient(work: SelectAndScatterWork) -> Encoded:
+    """The fields of `PoolGradient`; the source is f32."""
+    operand, source, spatial = work.operand.shape, work.source.shape, spatial_dimensions(work.window)
     channels, image = prod(operand.dimensions[spatial.stop :]), prod(operand.dimensions[spatial.start :])
-    axes = axes_of(operand, source, window, 3)
+    axes = axes_of(operand, source, work.window, 3)
     covered = all(
         (each.stride == each.positions or each.windows == 1)
         and each.low >= 0
         and (each.windows - 1) * each.stride + each.positions - each.low >= each.size
         for each in axes
     )
-    runs, offsets, vectors = _runs(channels, axes, item)
-    parameters = PoolGradient(
-        operand=operand_address,
-        source=source_address,
-        init=init,
-        target=target,
-        operand_pitch=item * image,
+    runs, offsets, vectors = _runs(channels, axes, operand.dtype.itemsize)
+    parameters = PoolGradient.of(
+        work,
+        operand_pitch=operand.dtype.itemsize * image,
         source_pitch=4 * prod(source.dimensions[spatial.start :]),
         elements=0 if covered else image,
         count=len(runs),
@@ -225,7 +217,7 @@ def encode_pool_gradient(
         offsets=np.array(offsets, np.int64),
         vectors=np.array(vectors, np.int64),
     )
-    return parameters, prod(operand.dimensions[: spatial.start]) if image else 0
+    return Encoded.of(pool_gradient(work.select, operand.element_type), block(parameters))
 
 
 Vector = tuple[int, int, int]

@@ -6,13 +6,13 @@ are a loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from engine.codelets.language import vector
-from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import F32, I32, I64, POINTER
+from engine.codelets.language.lanes import Lanes
+from engine.codelets.language.loops import EmittedLoop, for_vectors
+from engine.codelets.language.memory import F32, I32, I64
 from engine.codelets.language.switched import switched
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
@@ -30,35 +30,9 @@ def keeps(builder: ir.IRBuilder, direction: str, kept: ir.Value, candidate: ir.V
     return compare(PREDICATES[direction], kept, candidate)
 
 
-Body = Callable[[ir.Value, int, ir.Value | None], None]
-
-
-def _for_vectors(builder: ir.IRBuilder, count: ir.Value, body: Body) -> None:
-    """Writes body(first element, vectors, mask of lanes) for all of `count` elements; whole vectors have no mask.
-
-    TOGETHER vectors are computed side by side: operations of one wait for each other.
-    """
-    done: ir.Value = I64(0)
-    for vectors in (TOGETHER, 1):
-        step = I64(vectors * LANES)
-        end = builder.add(done, builder.and_(builder.sub(count, done), I64(-vectors * LANES)))
-        with builder.if_then(builder.icmp_signed(">", end, done)):
-            loop = EmittedLoop(builder, "vectors", done, end, step)
-            body(loop.at, vectors, None)
-            loop.close()
-        done = end
-    rest = builder.sub(count, done)
-    with builder.if_then(builder.icmp_signed(">", rest, I64(0))):
-        body(done, 1, vector.lane_mask(builder, rest))
-
-
 def _each(builder: ir.IRBuilder, address: ir.Value, vectors: int, size: int) -> list[ir.Value]:
     """The addresses of neighbouring vectors of elements of `size` bytes."""
     return [builder.add(address, I64(LANES * size * v)) for v in range(vectors)]
-
-
-def _numbers(number: int) -> ir.Constant:
-    return ir.Constant(vector.vector_type(I32), [number] * LANES)
 
 
 @cache
@@ -85,34 +59,20 @@ def choosing(direction: str, kind: str, width: int) -> Any:
             at, numbers, *held = loop.carried
             kept, best = held[:vectors], held[vectors:]
             for k in range(columns):
-                address, this = builder.add(at, builder.mul(column, I64(k))), builder.add(numbers, _numbers(k))
+                address, this = builder.add(at, builder.mul(column, I64(k))), builder.add(numbers, vector.all_lanes(k))
                 for v, each in enumerate(_each(builder, address, vectors, size)):
                     candidate = vector.load_vector(builder, each, mask, kind)
                     keep = keeps(builder, direction, best[v], candidate)
                     best[v] = builder.select(keep, best[v], candidate)
                     kept[v] = builder.select(keep, kept[v], this)
-            loop.close([builder.add(at, row), builder.add(numbers, _numbers(width)), *kept, *best])
+            loop.close([builder.add(at, row), builder.add(numbers, vector.all_lanes(width)), *kept, *best])
             targets = _each(builder, builder.add(chosen, builder.mul(first, I64(4))), vectors, 4)
             for each, target in zip(kept, targets, strict=True):
                 vector.store_vector(builder, builder.bitcast(each, vector.vector_type(F32)), target, mask)
 
-        _for_vectors(builder, count, choose)
+        for_vectors(builder, count, choose, TOGETHER)
 
     return switched("choose", range(1, width + 1), write)
-
-
-def _combined(builder: ir.IRBuilder, opcode: str, old: ir.Value, new: ir.Value) -> ir.Value:
-    """Combines two vectors: the sum, or the greater or lesser, the new one of equal ones, and NaN if one is NaN.
-
-    For "maximum-number" the result is NaN only if both are, and of equal ones the old one.
-    """
-    if opcode == "add":
-        return builder.fadd(old, new)
-    if opcode == "maximum-number":
-        is_new = builder.or_(builder.fcmp_ordered(">", new, old), builder.fcmp_unordered("uno", old, old))
-        return builder.select(is_new, new, old)
-    chosen = builder.select(builder.fcmp_ordered({"maximum": ">", "minimum": "<"}[opcode], old, new), old, new)
-    return builder.select(builder.fcmp_unordered("uno", old, old), old, chosen)
 
 
 @cache
@@ -126,8 +86,7 @@ def combining(opcode: str, kind: str, width: int) -> Any:
 
     def write(builder: ir.IRBuilder, columns: int, arguments: tuple[ir.Value, ...]) -> None:
         operand, row, column, rows, _, initial, result, count = arguments
-        memory = builder.load(builder.inttoptr(initial, POINTER), align=size, typ=vector.STORED[kind])
-        start = vector.splat(builder, vector.widened(builder, memory, kind))
+        start = Lanes(builder, LANES).load_splat(initial, kind)
 
         def combine(first: ir.Value, vectors: int, mask: ir.Value | None) -> None:
             offset, totals = builder.mul(first, I64(size)), [start] * vectors
@@ -138,12 +97,12 @@ def combining(opcode: str, kind: str, width: int) -> Any:
                     address = builder.add(at, builder.mul(column, I64(k)))
                     for v, each in enumerate(_each(builder, address, vectors, size)):
                         loaded = vector.load_vector(builder, each, mask, kind)
-                        totals[v] = _combined(builder, opcode, totals[v], loaded)
+                        totals[v] = vector.combined(builder, opcode, totals[v], loaded)
                 loop.close([builder.add(at, row), *totals])
             for total, target in zip(totals, _each(builder, builder.add(result, offset), vectors, size), strict=True):
                 vector.store_vector(builder, total, target, mask, kind)
 
-        _for_vectors(builder, count, combine)
+        for_vectors(builder, count, combine, TOGETHER)
 
     return switched("combine", range(width + 1), write)
 
@@ -161,7 +120,7 @@ def gathering(kind: str, most: int, step: int) -> Any:
 
     def write(builder: ir.IRBuilder, columns: int, arguments: tuple[ir.Value, ...]) -> None:
         source, chosen, row, column, slot, slots, rows, number, down, initial, target, count = arguments
-        start = vector.splat(builder, builder.load(builder.inttoptr(initial, POINTER), align=4, typ=F32))
+        start = Lanes(builder, LANES).load_splat(initial, "f32")
         first_number = vector.splat(builder, builder.trunc(number, I32))
         fewer = vector.splat(builder, builder.trunc(down, I32))
         around = builder.mul(row, builder.sub(slots, I64(1)))
@@ -173,7 +132,7 @@ def gathering(kind: str, most: int, step: int) -> Any:
                 loop = EmittedLoop(builder, "rows", I64(0), rows, I64(1), [*begins, slot, first_number, *totals])
                 at, at_chosen, in_slot, numbers, *totals = loop.carried
                 for k in range(columns):
-                    move, wanted = builder.mul(column, I64(k)), builder.sub(numbers, _numbers(k * step))
+                    move, wanted = builder.mul(column, I64(k)), builder.sub(numbers, vector.all_lanes(k * step))
                     places = (_each(builder, builder.add(each, move), vectors, 4) for each in (at, at_chosen))
                     for v, (of_source, of_chosen) in enumerate(zip(*places, strict=True)):
                         bits = vector.load_vector(builder, of_chosen, mask)
@@ -189,6 +148,6 @@ def gathering(kind: str, most: int, step: int) -> Any:
             for total, each in zip(totals, _each(builder, place, vectors, size), strict=True):
                 vector.store_vector(builder, total, each, mask, kind)
 
-        _for_vectors(builder, count, gather)
+        for_vectors(builder, count, gather, TOGETHER)
 
     return switched("gather", range(most + 1), write)

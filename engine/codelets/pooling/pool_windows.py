@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 
 from engine.codelets.language.build import Codelet
-from engine.codelets.language.record import Address, Record, word
+from engine.codelets.language.record import Address, Record
 from engine.codelets.language.vector import BYTES
 from engine.codelets.pooling.pool_axis import PoolAxis, along_row
 from engine.codelets.pooling.pool_kernels import combining
@@ -28,9 +28,6 @@ class PooledImages(Record):
     wide: PoolAxis
 
 
-HIGH, WIDE = 8 * PooledImages.HIGH, 8 * PooledImages.WIDE
-
-
 @cache
 def pool_windows(opcode: str, kind: str, columns: int, step: int) -> Codelet:
     """Makes the codelet for windows of `columns` columns, `step` apart, of elements of type f32, f16 or bf16 (`kind`).
@@ -41,14 +38,11 @@ def pool_windows(opcode: str, kind: str, columns: int, step: int) -> Codelet:
     combine_row = along_row(combining(opcode, kind, columns), columns, step)
 
     def pool(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        high, wide, channels = parameters + HIGH, parameters + WIDE, word(parameters, PooledImages.CHANNELS)
-        rows, unit = word(high, PoolAxis.WINDOWS), word(parameters, PooledImages.UNIT_ROWS)
-        operand, initial = word(parameters, PooledImages.OPERAND), word(parameters, PooledImages.INITIAL)
-        row_bytes = size * word(wide, PoolAxis.WINDOWS) * channels
-        for row in range(lo * unit, min(hi * unit, word(parameters, PooledImages.IMAGES) * rows)):
-            image = operand + row // rows * word(parameters, PooledImages.IMAGE)
-            result = word(parameters, PooledImages.RESULT) + row * row_bytes
-            combine_row(high, wide, image, row % rows, channels, initial, result, size)
+        given = PooledImages.read(parameters)
+        rows, row_bytes = given.high.windows, size * given.wide.windows * given.channels
+        for row in range(lo * given.unit_rows, min(hi * given.unit_rows, given.images * rows)):
+            image, result = given.operand + row // rows * given.image, given.result + row * row_bytes
+            combine_row(given.high, given.wide, image, row % rows, given.channels, given.initial, result, size)
 
     suffix = "" if kind == "f32" else f"_{kind}"
     return Codelet(pool, f"pool_windows_{opcode}_{columns}_{step}{suffix}", in_vectors=True)

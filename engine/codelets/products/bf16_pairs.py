@@ -52,12 +52,11 @@ def pack_pair_groups(
 def pair_lanes(builder: ir.IRBuilder, first: ir.Value, second: ir.Value, target: ir.Value) -> None:
     """Stores at `target` the pairs of bf16 in the float32 lanes of two vectors; `second` 0 stands for zeros."""
     kind = vector.vector_type(I32)
-    upper = ir.Constant(kind, [16] * LANES)
     one, other = (builder.inttoptr(each, POINTER) for each in (first, second))
-    low = builder.lshr(builder.load(one, align=4, typ=kind), upper)
+    low = builder.lshr(builder.load(one, align=4, typ=kind), vector.all_lanes(16))
     is_there = builder.icmp_signed("!=", second, I64(0))
     high = builder.load(builder.select(is_there, other, one), align=4, typ=kind)
-    high = builder.select(is_there, high, ir.Constant(kind, [0] * LANES))
+    high = builder.select(is_there, high, vector.zeros(I32))
     builder.store(builder.or_(low, high), builder.inttoptr(target, POINTER), align=4)
 
 

@@ -11,7 +11,7 @@ from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I64, load_i64, loaded_i64, store_i64
+from engine.codelets.language.memory import F32, I64, load_i64, loaded_i64, store_i64
 from engine.codelets.language.record import word
 from engine.codelets.language.scratch import ScratchLayout
 from engine.codelets.products.contract import Block, Operands, Parts, blocked, even_cut, nothing_ahead, over_units
@@ -85,7 +85,7 @@ def add_or_write(
     source = builder.add(sums, builder.mul(row, I64(SUM_PITCH)))
     for first, mask in zip((0, BLOCK), masks, strict=True):
         value = vector.load_vector(builder, builder.add(source, I64(4 * first)))
-        value = builder.fmul(value, ir.Constant(vector.vector_type(), [UNSCALE] * BLOCK))
+        value = builder.fmul(value, vector.all_lanes(UNSCALE, F32))
         address = builder.add(to, I64(4 * first))
         there = builder.select(adds, mask, vector.lane_mask(builder, I64(0)))
         value = builder.fadd(value, vector.load_vector(builder, address, there))

@@ -7,11 +7,10 @@ from functools import cache
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.element import NUMBA_NAMES, decode, load_element, storage_name, store_element
 from engine.codelets.language.encoded import Encoded
-from engine.codelets.language.lanes import ITEM_BYTES
+from engine.codelets.language.lanes import F16_IN_F32, HALF_TYPES, ITEM_BYTES
 from engine.codelets.language.memory import load_i64, pointer
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchSpace
-from engine.codelets.language.vector import F16_IN_F32, HALF_TYPES
 from engine.codelets.products.contract import Block, Operands, over_units
 from engine.codelets.products.contract_f32 import CONTRACT_SCRATCH, contract_f32
 from engine.codelets.products.contract_fields import Field, contract_record

@@ -60,7 +60,7 @@ def _copying(source_type: str, target_type: str, vectors: int = 1, masked: bool 
                 low, high = (
                     vector.load_bits(builder, builder.add(each, offset), lanes_mask) for each in (first, second)
                 )
-                high = builder.shl(high, ir.Constant(high.type, [16] * LANES))
+                high = builder.shl(high, vector.all_lanes(16))
                 builder.store(builder.or_(low, high), builder.inttoptr(written, POINTER), align=4)
             else:
                 read = builder.add(first, offset)
@@ -114,7 +114,7 @@ def keep_lower(builder: ir.IRBuilder, target: ir.Value) -> None:
     """Sets the second of each pair of a vector in memory to zero."""
     kind = vector.vector_type(I32)
     pointer = builder.inttoptr(target, POINTER)
-    lower = builder.and_(builder.load(pointer, align=4, typ=kind), ir.Constant(kind, [0xFFFF] * LANES))
+    lower = builder.and_(builder.load(pointer, align=4, typ=kind), vector.all_lanes(0xFFFF))
     builder.store(lower, pointer, align=4)
 
 

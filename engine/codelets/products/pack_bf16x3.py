@@ -10,8 +10,9 @@ from __future__ import annotations
 from engine.codelets.language import vector
 from engine.codelets.language.build import inner
 from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.lanes import Lanes
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I32, I64, POINTER, VOID, call, load_i64
+from engine.codelets.language.memory import F32, I32, I64, POINTER, VOID, call, load_i64
 from engine.codelets.language.switched import switched
 from engine.machine_code.llvm import ir
 
@@ -117,17 +118,13 @@ MOST = (127 + 29) << 23
 SEEN_BYTES = 4 * BLOCK  # of the vector of the largest magnitudes that were packed
 
 
-def _all(value: int) -> ir.Constant:
-    return ir.Constant(vector.vector_type(I32), [value] * BLOCK)
-
-
 def _terms(builder: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
     """Splits into three vectors of bits, whose upper halves are the parts in descending order."""
-    terms, rest = [], builder.fmul(value, ir.Constant(vector.vector_type(), [SCALE] * BLOCK))
+    terms, rest = [], builder.fmul(value, vector.all_lanes(SCALE, F32))
     for _ in range(TERMS - 1):
         bits = builder.bitcast(rest, vector.vector_type(I32))
         # Rounded to the nearest, so that the omitted products have both signs.
-        term = builder.and_(builder.add(bits, _all(0x8000)), _all(-0x10000))
+        term = builder.and_(builder.add(bits, vector.all_lanes(0x8000)), vector.all_lanes(-0x10000))
         terms.append(term)
         rest = builder.fsub(rest, builder.bitcast(term, vector.vector_type()))
     return [*terms, builder.bitcast(rest, vector.vector_type(I32))]
@@ -136,17 +133,9 @@ def _terms(builder: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
 def _note(builder: ir.IRBuilder, seen: ir.Value, values: list[ir.Value]) -> ir.Value:
     """Updates the largest magnitude in each lane."""
     for value in values:
-        magnitude = builder.and_(builder.bitcast(value, vector.vector_type(I32)), _all(MAGNITUDE))
+        magnitude = builder.and_(builder.bitcast(value, vector.vector_type(I32)), vector.all_lanes(MAGNITUDE))
         seen = builder.select(builder.icmp_unsigned(">", magnitude, seen), magnitude, seen)
     return seen
-
-
-def _load_seen(builder: ir.IRBuilder, seen: ir.Value) -> ir.Value:
-    return builder.load(builder.inttoptr(seen, POINTER), align=4, typ=vector.vector_type(I32))
-
-
-def _store_seen(builder: ir.IRBuilder, seen: ir.Value, value: ir.Value) -> None:
-    builder.store(value, builder.inttoptr(seen, POINTER), align=4)
 
 
 def _upper_bits(builder: ir.IRBuilder, both: tuple[ir.Value, ...], alternate: bool) -> ir.Value:
@@ -171,14 +160,14 @@ def _write(
 def write_row_of_a(builder: ir.IRBuilder, source: ir.Value, count: ir.Value, target: ir.Value, seen: ir.Value) -> None:
     """Splits and packs `count` float32 along k of one row, padded with zeros to whole blocks."""
     whole = builder.and_(count, I64(-BLOCK_K))
-    before = [_load_seen(builder, seen)]
+    before = [Lanes(builder, BLOCK).load(seen, "s32")]
     loop = EmittedLoop(builder, "blocks", I64(0), whole, I64(BLOCK_K), before, may_be_empty=True)
     loop.close([_block_of_row(builder, source, loop.at, None, target, loop.carried[0])])
     (found,) = loop.carried
-    _store_seen(builder, seen, found)
+    Lanes(builder, BLOCK).store(found, seen, "s32")
     with builder.if_then(builder.icmp_signed("<", whole, count)):
         left = builder.sub(count, whole)
-        _store_seen(builder, seen, _block_of_row(builder, source, whole, left, target, found))
+        Lanes(builder, BLOCK).store(_block_of_row(builder, source, whole, left, target, found), seen, "s32")
 
 
 def _block(builder: ir.IRBuilder, target: ir.Value, k: ir.Value) -> ir.Value:
@@ -238,19 +227,21 @@ def _block_of_pair(
     into = builder.add(target, builder.add(builder.mul(group, group_pitch), builder.mul(half, I64(REGISTER_BYTES))))
     _write(builder, values, True, into, ORDER_B)
     seen_of_group = builder.add(seen, builder.mul(group, I64(SEEN_BYTES)))
-    _store_seen(builder, seen_of_group, _note(builder, _load_seen(builder, seen_of_group), values))
+    Lanes(builder, BLOCK).store(
+        _note(builder, Lanes(builder, BLOCK).load(seen_of_group, "s32"), values), seen_of_group, "s32"
+    )
 
 
 @intrinsic
 def forget(builder: ir.IRBuilder, seen: ir.Value) -> None:
     """Resets the largest magnitudes to zero."""
-    _store_seen(builder, seen, _all(0))
+    Lanes(builder, BLOCK).store(vector.all_lanes(0), seen, "s32")
 
 
 @intrinsic
 def is_whole_as_bf16x3(builder: ir.IRBuilder, seen: ir.Value) -> ir.Value:
     """Returns 1 if the split can compute the products of all that was packed, else 0."""
-    large = builder.icmp_unsigned(">", _load_seen(builder, seen), _all(MOST))
+    large = builder.icmp_unsigned(">", Lanes(builder, BLOCK).load(seen, "s32"), vector.all_lanes(MOST))
     lanes = builder.bitcast(large, ir.IntType(BLOCK))
     return builder.zext(builder.icmp_unsigned("==", lanes, ir.IntType(BLOCK)(0)), I64)
 

@@ -18,13 +18,9 @@ LIMITS = {"smin": (1 << 63) - 1, "smax": -(1 << 63)}
 """Neutral entries: the greatest for a minimum, the least for a maximum."""
 
 
-def _splat(number: int) -> ir.Constant:
-    return ir.Constant(vector.vector_type(I64), [number] * LANES)
-
-
 def _load(builder: ir.IRBuilder, address: ir.Value, mask: ir.Value, otherwise: int) -> ir.Value:
     pointer, kind = builder.inttoptr(address, POINTER), vector.vector_type(I64)
-    return call(builder, f"masked.load.{NAME}.p0", kind, pointer, I32(8), mask, _splat(otherwise))
+    return call(builder, f"masked.load.{NAME}.p0", kind, pointer, I32(8), mask, vector.all_lanes(otherwise, I64))
 
 
 def _store(builder: ir.IRBuilder, value: ir.Value, address: ir.Value, mask: ir.Value) -> None:
@@ -56,7 +52,7 @@ def double_table(builder: ir.IRBuilder, source: ir.Value, target: ir.Value, coun
     """target[i] = 2 * source[i], i < count."""
     loop, offset, mask = _begun(builder, count, [])
     entries = _load(builder, builder.add(source, offset), mask, 0)
-    _store(builder, builder.shl(entries, _splat(1)), builder.add(target, offset), mask)
+    _store(builder, builder.shl(entries, vector.all_lanes(1, I64)), builder.add(target, offset), mask)
     loop.close()
 
 
@@ -64,7 +60,7 @@ def _extremum(operation: str) -> Any:
     @intrinsic
     def entry(builder: ir.IRBuilder, table: ir.Value, count: ir.Value) -> ir.Value:
         limit, kind = LIMITS[operation], vector.vector_type(I64)
-        loop, offset, mask = _begun(builder, count, [_splat(limit)])
+        loop, offset, mask = _begun(builder, count, [vector.all_lanes(limit, I64)])
         entries = _load(builder, builder.add(table, offset), mask, limit)
         found = call(builder, f"{operation}.{NAME}", kind, *loop.carried, entries)
         loop.close([found])

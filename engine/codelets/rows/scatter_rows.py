@@ -16,7 +16,9 @@ from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.intrinsic import Float32, intrinsic
-from engine.codelets.language.memory import F32, POINTER, load_f32, store_f32
+from engine.codelets.language.lanes import Lanes
+from engine.codelets.language.loops import for_vectors
+from engine.codelets.language.memory import I64, load_f32, store_f32
 from engine.codelets.language.record import Address, Record, block
 from engine.codelets.rows.gather_rows import FAR_BYTES, load_row_number
 from engine.codelets.rows.index_walk import AHEAD, Dimension, IndexComponent, fetch_lines
@@ -25,42 +27,32 @@ from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 from engine.program.work.indexing import ScatterWork
 
-LANES = lanes()
 EDGES_FAR_BYTES = 1 << 22
 """Bytes of a table from which on rows of edges are prefetched. On a Zen 5 prefetching took 1.4 times as long for 640
 KB, in the second-level cache, and as long as without for 1.3 MB."""
 COMBINED = ("assign", "add", "multiply", "minimum", "maximum", "GT", "LT")
 
 
-def _combined(builder: ir.IRBuilder, opcode: str, old: ir.Value, new: ir.Value) -> ir.Value:
-    """Combines two float32, scalars or vectors; the minimum or maximum with a NaN is NaN."""
-    if opcode == "assign":
-        return new
-    if opcode in ("add", "multiply"):
-        return builder.fadd(old, new) if opcode == "add" else builder.fmul(old, new)
-    if opcode in ("GT", "LT"):
-        return builder.select(builder.fcmp_ordered(">" if opcode == "GT" else "<", old, new), old, new)
-    sign = "<" if opcode == "minimum" else ">"
-    is_kept = builder.or_(builder.fcmp_ordered(sign, old, new), builder.fcmp_unordered("uno", old, old))
-    return builder.select(is_kept, old, new)
+def _row_update(opcode: str, is_scaled: bool) -> Any:
+    """An intrinsic that combines `count` elements at `source` into those at `target`.
 
-
-def _vector_update(opcode: str, is_whole: bool, is_scaled: bool) -> Any:
-    """An intrinsic that combines a vector at `source`, or only its first `count` lanes, into the one at `target`.
-
-    With `is_scaled` the vector times the float32 at `scale` is added, and rounded once.
+    With `is_scaled` these times the float32 at `scale` are added, and rounded once.
     """
 
     @intrinsic
     def update(builder: ir.IRBuilder, target: ir.Value, source: ir.Value, scale: ir.Value, count: ir.Value) -> None:
-        mask = None if is_whole else vector.lane_mask(builder, count)
-        old, new = (vector.load_vector(builder, each, mask) for each in (target, source))
-        if is_scaled:
-            factor = builder.load(builder.inttoptr(scale, POINTER), align=4, typ=F32)
-            made = vector.multiply_add(builder, new, vector.splat(builder, factor), old)
-        else:
-            made = _combined(builder, opcode, old, new)
-        vector.store_vector(builder, made, target, mask)
+        factor = Lanes(builder, lanes()).load_splat(scale, "f32") if is_scaled else None
+
+        def combine(first: ir.Value, _: int, mask: ir.Value | None) -> None:
+            places = [builder.add(each, builder.shl(first, I64(2))) for each in (target, source)]
+            old, new = (vector.load_vector(builder, each, mask) for each in places)
+            if factor is not None:
+                made = vector.multiply_add(builder, new, factor, old)
+            else:
+                made = vector.combined(builder, opcode, old, new)
+            vector.store_vector(builder, made, places[0], mask)
+
+        for_vectors(builder, count, combine)
 
     return update
 
@@ -70,7 +62,7 @@ def _scalar_update(opcode: str) -> Any:
 
     @intrinsic
     def update(builder: ir.IRBuilder, old: Float32, new: Float32) -> Float32:
-        return _combined(builder, opcode, old, new)
+        return vector.combined(builder, opcode, old, new)
 
     return update
 
@@ -115,18 +107,9 @@ def scatter_rows(opcode: str, gathers: bool = False, scales: bool = False) -> Co
 
     With `gathers` updates are rows that EdgeSums describe, in place; with `scales` times a number each.
     """
-    whole, part = (_vector_update(opcode, is_whole, scales) for is_whole in (True, False))
-    scalar, far_bytes = _scalar_update(opcode), EDGES_FAR_BYTES if gathers else FAR_BYTES
+    update_row, scalar = _row_update(opcode, scales), _scalar_update(opcode)
+    far_bytes = EDGES_FAR_BYTES if gathers else FAR_BYTES
     record: Any = EdgeSums if gathers else Scatter
-
-    @inner
-    def update_row(target: int, source: int, scale: int, count: int) -> None:
-        at = 0
-        while at + LANES <= count:
-            whole(target + 4 * at, source + 4 * at, scale, LANES)
-            at += LANES
-        if at < count:
-            part(target + 4 * at, source + 4 * at, scale, count - at)
 
     def scatter(parameters: int, lo: int, hi: int, scratch: int) -> None:
         given, tables = record.read(parameters), parameters + 8 * record.WORDS

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import prod
 
 from engine.codelets.convolutions.window_filling import STEPS, FeatureGroup
-from engine.codelets.language.vector import HALF_TYPES
+from engine.codelets.language.lanes import HALF_TYPES
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.pixel_groups import LEAST_MULTIPLY_ADDS
 from engine.machine_code.processor import lanes

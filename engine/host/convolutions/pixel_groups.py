@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from engine.codelets.language.vector import HALF_TYPES
+from engine.codelets.language.lanes import HALF_TYPES
 from engine.codelets.products.micro_kernel import panel_vectors, rows_cycles
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.ir import ConvolutionDimensionNumbers, Shape
