@@ -11,7 +11,7 @@ from engine.emit import extremum
 from engine.emit.checks import Checks
 from engine.emit.contraction import contracted
 from engine.emit.deferred import deferred_roundings
-from engine.emit.loops import Carried, counted_loop, if_less, joint_loop, loops_of, word
+from engine.emit.loops import Carried, counted_loop, if_less, joint_loop, lane_loop, loops_of, word
 from engine.emit.point import Point, evaluate_together, has_long_chains, is_short, rounds_often
 from engine.emit.reduce import across_lanes, as_lanes, combine, without_mask_registers
 from engine.emit.repeated_rows import repeated_rows
@@ -20,23 +20,26 @@ from engine.machine_code.abi import ARGUMENTS
 from engine.machine_code.llvm import ir
 from engine.program.nest import Index, Input, Nest, Reduction
 
-SIGNATURE = ir.FunctionType(VOID, [I64] * ARGUMENTS)
 SIDE_BY_SIDE = 4
 """Vectors of columns that are reduced together: 256 bytes of a row with AVX-512, on which this was timed."""
 MANY_SIDE_BY_SIDE = 8
 """Vectors of columns of 16-bit floats that are reduced together: 16 were slower on a Zen 5."""
 Addresses = list[ir.Value]
+Loops = list[tuple[int, ...]]
 Leaf = Callable[[Addresses, Carried], Carried]
-LaneLeaf = Callable[[ir.Value, ir.Value | None, Carried], Carried]
+
+
+def begun(name: str) -> ir.IRBuilder:
+    """A builder in the one function of a module, a codelet of this name."""
+    function = ir.Function(ir.Module(name), ir.FunctionType(VOID, [I64] * ARGUMENTS), name)
+    return ir.IRBuilder(function.append_basic_block("entry"))
 
 
 def emit_codelet(nest: Nest, name: str, width: int) -> str:
     """Writes the LLVM IR text of a module with the one function `name`."""
-    module = ir.Module(name)
-    function = ir.Function(module, SIGNATURE, name)
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    CodeletEmitter(contracted(nest), builder, function, width).emit()
-    return str(module)
+    builder = begun(name)
+    CodeletEmitter(contracted(nest), builder, width).emit()
+    return str(builder.module)
 
 
 def _is_parallel(reduction: Reduction) -> bool:
@@ -47,14 +50,14 @@ def _is_parallel(reduction: Reduction) -> bool:
 class CodeletEmitter:
     """Emits the loops of a nest. The last dimension runs in lanes; reduced dimensions run inside parallel ones."""
 
-    def __init__(self, nest: Nest, builder: ir.IRBuilder, function: ir.Function, width: int) -> None:
+    def __init__(self, nest: Nest, builder: ir.IRBuilder, width: int) -> None:
         self.nest, self.builder = nest, builder
         last = nest.rank - 1
         self.lanes_reduced = nest.reduced[last]
         serial = self.lanes_reduced and any(not _is_parallel(r) for r in nest.reductions)
         # A general body need not be associative: it takes its values one by one, in order.
         self.lanes = Lanes(builder, 1 if serial else width)
-        self.block, self.lo, self.hi, scratch = function.args
+        self.block, self.lo, self.hi, scratch = builder.function.args
         self.extents = [self._parameter(1 + d) for d in range(nest.rank)]
         words = [nest.access_word(k) for k in range(len(nest.accesses))]
         self.bases = [self._parameter(w) for w in words]
@@ -85,7 +88,7 @@ class CodeletEmitter:
             if nest.period and self.lanes.width > 1:
                 self._line()
             else:
-                self._parallel_loops(0, self.bases)
+                self._parallel_loops(self.bases)
         builder.ret_void()
 
     def _set_range(self, start: ir.Value, stop: ir.Value, extent: ir.Value) -> None:
@@ -97,7 +100,7 @@ class CodeletEmitter:
         start = self.builder.mul(unit, grain)
         self._set_range(start, self.builder.add(start, grain), extent)
         offsets = [self.builder.mul(unit, pitch) for pitch in self.pitches]
-        self._parallel_loops(0, [self.builder.add(b, o) for b, o in zip(self.bases, offsets, strict=True)])
+        self._parallel_loops([self.builder.add(b, o) for b, o in zip(self.bases, offsets, strict=True)])
         return []
 
     def _moved(self, addresses: Addresses, dimension: int, index: ir.Value) -> Addresses:
@@ -119,45 +122,25 @@ class CodeletEmitter:
             )
         ]
 
-    def _parallel_loops(self, level: int, addresses: Addresses) -> Carried:
-        if level < len(self.parallel):
-            dimensions = self.parallel[level]
-            return self._loop(dimensions, addresses, [], lambda moved, _: self._parallel_loops(level + 1, moved))
-        (self._row if self.lanes_reduced else self._columns)(addresses)
-        return []
+    def _parallel_loops(self, addresses: Addresses) -> None:
+        def leaf(moved: Addresses, _: Carried) -> Carried:
+            (self._row if self.lanes_reduced else self._columns)(moved)
+            return []
 
-    def _reduced_loops(self, level: int, addresses: Addresses, held: Carried, leaf: Leaf) -> Carried:
-        if level == len(self.reduced):
+        self._loops(self.parallel, addresses, [], leaf)
+
+    def _loops(self, loops: Loops, addresses: Addresses, held: Carried, leaf: Leaf) -> Carried:
+        """Emits nested loops over dimensions: held = leaf(addresses, held), with the addresses at each index."""
+        if not loops:
             return leaf(addresses, held)
-        return self._loop(
-            self.reduced[level], addresses, held, lambda moved, h: self._reduced_loops(level + 1, moved, h, leaf)
-        )
-
-    def _loop(self, dimensions: tuple[int, ...], addresses: Addresses, held: Carried, body: Leaf) -> Carried:
-        """Emits a loop over the dimensions: held = body(addresses, held), with the addresses at each index."""
 
         def at(indices: Carried, inside: Carried) -> Carried:
             moved = addresses
-            for dimension, index in zip(dimensions, indices, strict=True):
+            for dimension, index in zip(loops[0], indices, strict=True):
                 moved = self._moved(moved, dimension, index)
-            return body(moved, inside)
+            return self._loops(loops[1:], moved, inside, leaf)
 
-        return joint_loop(self.builder, [self.ranges[d] for d in dimensions], held, at)
-
-    def _lane_loop(self, held: Carried, leaf: LaneLeaf) -> Carried:
-        """Emits held = leaf(index, mask, held) over the last dimension: whole vectors, then the masked remainder."""
-        builder, width = self.builder, self.lanes.width
-        start, stop = self.ranges[-1]
-        if width == 1:
-            return counted_loop(builder, start, stop, 1, held, lambda i, h: leaf(i, None, h))
-        length = builder.sub(stop, start)
-        whole = builder.add(start, builder.and_(length, word(-width)))
-        held = counted_loop(builder, start, whole, width, held, lambda i, h: leaf(i, None, h))
-
-        def rest(inside: Carried) -> Carried:
-            return leaf(whole, self.lanes.first(builder.sub(stop, whole)), inside)
-
-        return if_less(builder, whole, stop, held, rest)
+        return joint_loop(self.builder, [self.ranges[d] for d in loops[0]], held, at)
 
     def _point(self, addresses: Addresses, mask: ir.Value | None, ready: dict[int, ir.Value] | None = None) -> Point:
         return Point(self.lanes, self.nest.nodes, self.nest.accesses, addresses, self.steps, mask, ready, self.deferred)
@@ -181,9 +164,13 @@ class CodeletEmitter:
 
         def inner(at: Addresses, inside: Carried) -> Carried:
             ready = self._splats(at)
-            return self._lane_loop(inside, lambda i, mask, h: self._accumulate(at, i, mask, h, ready))
 
-        held = self._reduced_loops(0, addresses, held, inner)
+            def leaf(index: ir.Value, _: int, mask: ir.Value | None, held: Carried) -> Carried:
+                return self._combine_point(self._point(self._along(at, index), mask, ready), held, mask)
+
+            return lane_loop(lanes, *self.ranges[-1], inside, leaf)
+
+        held = self._loops(self.reduced, addresses, held, inner)
         one = Lanes(self.builder, 1)
         initial = None if nest.splits_reduction or lanes.width == 1 else self._initial(addresses)
         position = 0
@@ -244,45 +231,29 @@ class CodeletEmitter:
         if self.nest.reductions:
             self._reduced_columns(addresses)
             return
-        ready = self._splats(addresses)
-        whole = self.ranges[-1]
-        if self.lanes.width > 1 and self.checks is None and has_long_chains(self.nest):
-            self.ranges[-1] = self._columns_side_by_side(addresses, ready), whole[1]
+        ready, width = self._splats(addresses), self.lanes.width
+        together: tuple[int, ...] = (MANY_SIDE_BY_SIDE, SIDE_BY_SIDE) if rounds_often(self.nest) else (SIDE_BY_SIDE,)
+        if width == 1 or self.checks is not None or not has_long_chains(self.nest):
+            together = ()
 
-        def leaf(index: ir.Value, mask: ir.Value | None, _: Carried) -> Carried:
-            point = self._point(self._along(addresses, index), mask, ready)
-            self._store_points(point)
-            if self.checks is not None:
-                self.checks.point(point)
-            return []
-
-        self._lane_loop([], leaf)
-        self.ranges[-1] = whole
-
-    def _columns_side_by_side(self, addresses: Addresses, ready: dict[int, ir.Value]) -> ir.Value:
-        """Emits several vectors of columns at a time; returns the first column that is left."""
-        builder, width, (start, stop) = self.builder, self.lanes.width, self.ranges[-1]
-
-        def several(count: int, index: ir.Value, _: Carried) -> Carried:
-            indices = [builder.add(index, word(number * width)) for number in range(count)]
-            points = [self._point(self._along(addresses, each), None, ready) for each in indices]
-            evaluate_together(points, self._results())
+        def leaf(index: ir.Value, count: int, mask: ir.Value | None, _: Carried) -> Carried:
+            indices = [self.builder.add(index, word(number * width)) for number in range(count)]
+            points = [self._point(self._along(addresses, each), mask, ready) for each in indices]
+            if count > 1:
+                evaluate_together(points, self._results())
             for point in points:
                 self._store_points(point)
+                if self.checks is not None:
+                    self.checks.point(point)
             return []
 
-        for count in (MANY_SIDE_BY_SIDE, SIDE_BY_SIDE) if rounds_often(self.nest) else (SIDE_BY_SIDE,):
-            many = builder.add(start, builder.and_(builder.sub(stop, start), word(-count * width)))
-            counted_loop(builder, start, many, count * width, [], partial(several, count))
-            start = many
-        return start
+        lane_loop(self.lanes, *self.ranges[-1], [], leaf, together)
 
     def _reduced_columns(self, addresses: Addresses) -> None:
         """Reduces several vectors of columns side by side, so that rows are read in long runs; then one at a time."""
         builder, nest = self.builder, self.nest
-        start, stop = self.ranges[-1]
 
-        def vectors(count: int, index: ir.Value, mask: ir.Value | None) -> Carried:
+        def vectors(index: ir.Value, count: int, mask: ir.Value | None, _: Carried) -> Carried:
             at = [
                 [
                     builder.add(a, builder.mul(builder.add(index, word(vector * self.lanes.width)), s))
@@ -303,30 +274,13 @@ class CodeletEmitter:
                     after += self._combine_point(point, held[vector * each : (vector + 1) * each], None)
                 return after
 
-            held = self._reduced_loops(0, [x for a in at for x in a], [x for h in first for x in h], leaf)
+            held = self._loops(self.reduced, [x for a in at for x in a], [x for h in first for x in h], leaf)
             for vector in range(count):
                 self._store_columns(at[vector], mask, held[vector * each : (vector + 1) * each])
             return []
 
-        together = SIDE_BY_SIDE if is_short(nest) and self.lanes.width > 1 else 1
-        if together > 1:
-            part = together * self.lanes.width
-            many = builder.add(start, builder.and_(builder.sub(stop, start), word(-part)))
-            counted_loop(builder, start, many, part, [], lambda i, _: vectors(together, i, None))
-            start = many
-        whole, self.ranges[-1] = self.ranges[-1], (start, stop)
-        self._lane_loop([], lambda i, mask, _: vectors(1, i, mask))
-        self.ranges[-1] = whole
-
-    def _accumulate(
-        self,
-        addresses: Addresses,
-        index: ir.Value,
-        mask: ir.Value | None,
-        held: Carried,
-        ready: dict[int, ir.Value],
-    ) -> Carried:
-        return self._combine_point(self._point(self._along(addresses, index), mask, ready), held, mask)
+        together = (SIDE_BY_SIDE,) if is_short(nest) and self.lanes.width > 1 else ()
+        lane_loop(self.lanes, *self.ranges[-1], [], vectors, together)
 
     def _combine_point(self, point: Point, held: Carried, mask: ir.Value | None) -> Carried:
         """Stores and accumulates at one point; lanes outside `mask` count as neutral."""

@@ -13,8 +13,8 @@ the answer, 1 or 0, is written to a byte.
 from __future__ import annotations
 
 from engine.codelets.language.lanes import I64, ITEM_BYTES, Lanes
-from engine.emit.codelet import SIGNATURE
-from engine.emit.loops import Carried, counted_loop, if_less, word
+from engine.emit.codelet import begun
+from engine.emit.loops import Carried, lane_loop, word
 from engine.emit.reduce import apply_body
 from engine.machine_code.llvm import ir
 from engine.program.nest import Argument, Combiner, Comparator
@@ -22,15 +22,13 @@ from engine.program.nest import Argument, Combiner, Comparator
 
 def emit_combiner(combiner: Combiner, name: str, width: int) -> str:
     """Writes the LLVM IR text of a module with the one function `name`."""
-    module = ir.Module(name)
-    function = ir.Function(module, SIGNATURE, name)
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    target, source, count, others = function.args
+    builder = begun(name)
+    target, source, count, others = builder.function.args
     lanes = Lanes(builder, width)
     types = combiner.element_types
     positions = _positions(builder, types, target, others, 0) + _positions(builder, types, source, others, 1)
 
-    def body(index: ir.Value, mask: ir.Value | None) -> Carried:
+    def body(index: ir.Value, _: int, mask: ir.Value | None, __: Carried) -> Carried:
         at = [
             builder.add(p, builder.mul(index, word(ITEM_BYTES[t]))) for p, t in zip(positions, types * 2, strict=True)
         ]
@@ -39,11 +37,9 @@ def emit_combiner(combiner: Combiner, name: str, width: int) -> str:
             lanes.store(result, a, t, mask)
         return []
 
-    whole = builder.and_(count, word(-width))
-    counted_loop(builder, word(0), whole, width, [], lambda index, _: body(index, None))
-    if_less(builder, whole, count, [], lambda _: body(whole, lanes.first(builder.sub(count, whole))))
+    lane_loop(lanes, word(0), count, [], body)
     builder.ret_void()
-    return str(module)
+    return str(builder.module)
 
 
 def _positions(
@@ -60,10 +56,8 @@ def _positions(
 
 def emit_comparator(comparator: Comparator, name: str) -> str:
     """Writes the LLVM IR text of a module with the one function `name`."""
-    module = ir.Module(name)
-    function = ir.Function(module, SIGNATURE, name)
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    table, i, j, answer = function.args
+    builder = begun(name)
+    table, i, j, answer = builder.function.args
     lanes, body = Lanes(builder, 1), comparator.body
     words = builder.inttoptr(table, I64.as_pointer())
 
@@ -78,4 +72,4 @@ def emit_comparator(comparator: Comparator, name: str) -> str:
     (result,) = apply_body(lanes, body, values)
     lanes.store(result, answer, "pred")
     builder.ret_void()
-    return str(module)
+    return str(builder.module)

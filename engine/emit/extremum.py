@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from engine.codelets.language.lanes import I32, Lanes, is_float, is_signed
 from engine.emit.loops import Carried, if_any
-from engine.emit.reduce import apply_body
+from engine.emit.reduce import apply_body, halves
 from engine.machine_code.llvm import ir
 from engine.program.nest import Apply, Argument, Body, Node, Reduction
 
@@ -72,10 +72,7 @@ def first_of(lanes: Lanes, reduction: Reduction, held: Carried) -> Carried:
     value_type, position_type = reduction.element_types
     earlier = builder.icmp_signed if is_signed(position_type) else builder.icmp_unsigned
     while count > 1:
-        half = count // 2
-        parts = [[lanes.shuffled(v, v, range(first, first + half)) for v in held] for first in (0, half)]
-        if half == 1:
-            parts = [[builder.extract_element(v, I32(0)) for v in part] for part in parts]
+        parts = list(zip(*(halves(lanes, each, count) for each in held), strict=True))
         (value, position), (other, other_position) = parts
         if is_float(value_type):
             more, same = builder.fcmp_ordered(sign, value, other), builder.fcmp_ordered("==", value, other)
@@ -85,5 +82,5 @@ def first_of(lanes: Lanes, reduction: Reduction, held: Carried) -> Carried:
             more, same = compare(sign, value, other), compare("==", value, other)
         keep = builder.or_(more, builder.and_(same, earlier("<", position, other_position)))
         held = [builder.select(keep, mine, its) for mine, its in zip(*parts, strict=True)]
-        count = half
+        count //= 2
     return held

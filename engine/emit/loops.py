@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 
 from engine.codelets.language.lanes import I64, Lanes
 from engine.codelets.language.loops import EmittedLoop
@@ -11,6 +11,7 @@ from engine.machine_code.llvm import ir
 
 Carried = list[ir.Value]
 Range = tuple[ir.Value, ir.Value]
+LaneBody = Callable[[ir.Value, int, ir.Value | None, Carried], Carried]
 MOST_NESTED = 6
 """Most loops that are nested in one another. LLVM's time grows with the depth: 6 s for 18 loops, minutes for 24."""
 
@@ -32,6 +33,29 @@ def counted_loop(
     loop = EmittedLoop(builder, "loop", start, stop, word(step), carried, may_be_empty=True)
     loop.close(body(loop.at, list(loop.carried)))
     return loop.carried
+
+
+def lane_loop(
+    lanes: Lanes, start: ir.Value, stop: ir.Value, carried: Carried, body: LaneBody, together: tuple[int, ...] = ()
+) -> Carried:
+    """carried = body(index, vectors, mask, carried) over a range: whole vectors, then the masked remainder.
+
+    `together` has numbers of vectors that are computed at a time while there are so many left.
+    """
+    builder, width = lanes.builder, lanes.width
+    for count in (*together, 1):
+        length = builder.and_(builder.sub(stop, start), word(-count * width))
+        end = stop if count * width == 1 else builder.add(start, length)
+        carried = counted_loop(builder, start, end, count * width, carried, partial(_unmasked, body, count))
+        start = end
+    if width == 1:
+        return carried
+    mask = partial(lanes.first, builder.sub(stop, start))
+    return if_less(builder, start, stop, carried, lambda held: body(start, 1, mask(), held))
+
+
+def _unmasked(body: LaneBody, count: int, index: ir.Value, carried: Carried) -> Carried:
+    return body(index, count, None, carried)
 
 
 def loops_of(dimensions: list[int]) -> list[tuple[int, ...]]:

@@ -38,19 +38,19 @@ def apply_body(lanes: Lanes, body: Body, arguments: list[ir.Value]) -> list[ir.V
     return [point.value(result) for result in body.results]
 
 
+def halves(lanes: Lanes, vector: ir.Value, count: int) -> list[ir.Value]:
+    """The first and the second half of a vector of `count` elements; a half of one element is a scalar."""
+    half = count // 2
+    parts = [lanes.shuffled(vector, vector, range(first, first + half)) for first in (0, half)]
+    return [lanes.builder.extract_element(each, I32(0)) for each in parts] if half == 1 else parts
+
+
 def across_lanes(lanes: Lanes, opcode: str, element_type: str, vector: ir.Value) -> ir.Value:
     """Combines all lanes into one scalar, always in the same tree order."""
-    builder, count = lanes.builder, lanes.width
+    count = lanes.width
     operation = Operation(opcode, element_type, (element_type, element_type))
     floats = 2 if is_complex(element_type) else 1
     while count > 1:
-        half = count // 2
-        low, high = (
-            lanes.shuffled(vector, vector, range(first * floats, (first + half) * floats)) for first in (0, half)
-        )
-        if half == 1 and floats == 1:
-            zero = ir.Constant(I32, 0)
-            low, high = (builder.extract_element(v, zero) for v in (low, high))
-        vector = emit_operation(Lanes(builder, half), operation, [low, high])
-        count = half
+        parts, count = halves(lanes, vector, count * floats), count // 2
+        vector = emit_operation(Lanes(lanes.builder, count), operation, parts)
     return vector

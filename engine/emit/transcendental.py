@@ -227,36 +227,22 @@ def cube_root(lanes: Lanes, x: ir.Value) -> ir.Value:
     return builder.select(ordinary, c, x)
 
 
-C_NAMES = {
-    "exponential": "exp",
-    "log": "log",
-    "tanh": "tanh",
-    "erf": "erf",
-    "erfc": "erfc",
-    "log-plus-one": "log1p",
-    "exponential-minus-one": "expm1",
-    "sine": "sin",
-    "cosine": "cos",
-    "tan": "tan",
-    "cbrt": "cbrt",
-    "power": "pow",
-    "atan2": "atan2",
+FUNCTIONS: dict[str, tuple[str, Callable[..., ir.Value]]] = {
+    "exponential": ("exp", polynomials.exponential),
+    "log": ("log", polynomials.logarithm),
+    "tanh": ("tanh", polynomials.hyperbolic_tangent),
+    "erf": ("erf", polynomials.error_function),
+    "erfc": ("erfc", polynomials.complementary_error_function),
+    "log-plus-one": ("log1p", polynomials.logarithm_plus_one),
+    "exponential-minus-one": ("expm1", polynomials.exponential_minus_one),
+    "sine": ("sin", sine),
+    "cosine": ("cos", cosine),
+    "tan": ("tan", tangent),
+    "cbrt": ("cbrt", cube_root),
+    "power": ("pow", power),
+    "atan2": ("atan2", arctangent),
 }
-POLYNOMIALS: dict[str, Callable[..., ir.Value]] = {
-    "exponential": polynomials.exponential,
-    "log": polynomials.logarithm,
-    "tanh": polynomials.hyperbolic_tangent,
-    "erf": polynomials.error_function,
-    "erfc": polynomials.complementary_error_function,
-    "log-plus-one": polynomials.logarithm_plus_one,
-    "exponential-minus-one": polynomials.exponential_minus_one,
-    "sine": sine,
-    "cosine": cosine,
-    "tan": tangent,
-    "cbrt": cube_root,
-    "power": power,
-    "atan2": arctangent,
-}
+"""The C function for f64, and the polynomial for other floats."""
 ROUNDINGS = {
     "floor": "floor",
     "ceil": "ceil",
@@ -265,13 +251,11 @@ ROUNDINGS = {
 }
 
 
-@emitter(*(opcode for opcode in C_NAMES if opcode != "power"))
+@emitter(*(opcode for opcode in FUNCTIONS if opcode != "power"))
 def emit_function(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Emits a polynomial, or calls the C library for f64 and where there is no polynomial."""
-    if op.opcode in POLYNOMIALS and op.element_type != "f64":
-        return POLYNOMIALS[op.opcode](lanes, *operands)
-    suffix = "" if op.element_type == "f64" else "f"
-    return lanes.each_lane(C_NAMES[op.opcode] + suffix, REGISTER_TYPES[op.element_type], operands)
+    """Emits a polynomial, or calls the C library for f64."""
+    name, polynomial = FUNCTIONS[op.opcode]
+    return lanes.each_lane(name, F64, operands) if op.element_type == "f64" else polynomial(lanes, *operands)
 
 
 @emitter("power")
