@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from functools import cache, partial
 from pathlib import Path
 
-from engine.codelets.language.build import Codelet, GivenCodelet
+from engine.codelets.language.build import GivenCode, MachineCode
 from engine.emit.codelet import emit_codelet
 from engine.emit.combiner import emit_combiner, emit_comparator
 from engine.machine_code import keys
@@ -27,11 +27,9 @@ def name_of(nest: Hashable) -> str:
 
 
 @cache
-def generated_codelet(generated: Generated) -> Codelet:
+def generated_codelet(generated: Generated) -> MachineCode:
     """The codelet of a source."""
-    return GivenCodelet(
-        keys.folder("objects", FOLDER) / f"{name_of(generated)}.o", prepare=partial(prepared, generated)
-    )
+    return GivenCode(keys.folder("objects", FOLDER) / f"{name_of(generated)}.o", prepare=partial(prepared, generated))
 
 
 def prepared(generated: Generated, name: str) -> Compile:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from engine.codelets.language.build import Codelet, GivenCodelet, Library
+from engine.codelets.language.build import GivenCode, Library, MachineCode
 from engine.codelets.language.encoded import Encoded, Relocation
 from engine.errors import InternalError
 from engine.files.arrays import read_array_shape, write_array_shape
@@ -77,7 +77,7 @@ def _home(value: Any, data: np.ndarray) -> list[Any] | None:
     from engine.emit.library import Generated, generated_codelet
 
     codelet = generated_codelet(value) if isinstance(value, Generated) else value
-    if not isinstance(codelet, Codelet):
+    if not isinstance(codelet, MachineCode):
         return None
     return ["codelet", given_objects.name_of(codelet.path), [each.name for each in codelet.libraries]]
 
@@ -94,9 +94,9 @@ def _at_home(reference: list[Any], data: bytes) -> Any:
 
 
 @cache
-def _given_codelet(file: str, libraries: tuple[str, ...]) -> Codelet:
+def _given_codelet(file: str, libraries: tuple[str, ...]) -> MachineCode:
     """Returns one object for each name, so that its code is linked once."""
-    return GivenCodelet(Path(file), tuple(Library(each, _no_text) for each in libraries))
+    return GivenCode(Path(file), tuple(Library(each, _no_text) for each in libraries))
 
 
 def _no_text() -> str:

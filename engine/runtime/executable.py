@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from engine.codelets.host.rows import new_feed_block, point_feed
-from engine.codelets.language.build import Codelet, Progress, make
+from engine.codelets.language.build import MachineCode, Progress, make
 from engine.codelets.language.encoded import Encoded
 from engine.errors import InternalError, StepCountError
 from engine.ir.device_operations import QueueSignature
@@ -383,8 +383,8 @@ def _encoded(program: Program) -> EncodedProgram:
     return encode_program(program)
 
 
-def _codelet_of(codelet: Any) -> Codelet:
-    if isinstance(codelet, Codelet):
+def _codelet_of(codelet: Any) -> MachineCode:
+    if isinstance(codelet, MachineCode):
         return codelet
     from engine.emit.library import generated_codelet
 

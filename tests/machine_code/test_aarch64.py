@@ -17,7 +17,7 @@ import sys
 import numpy as np
 
 from engine.codelets.language import build
-from engine.codelets.language.build import Codelet
+from engine.codelets.language.build import Codelet, MachineCode
 from engine.compile import compile_module
 from engine.machine_code import elf, processor
 from tests.fuzz import seed_modules
@@ -33,8 +33,8 @@ def link(objects):
     return dict.fromkeys(found, 64)
 build.link = link
 if not with_codelets:
-    Codelet.is_made = property(lambda each: type(each) is Codelet or each._address is not None)
-    Codelet.address = 64
+    MachineCode.is_made = property(lambda each: type(each) is Codelet or each._address is not None)
+    MachineCode.address = 64
 assert processor.ARM and not processor.X86 and processor.registers() == 32
 for seed in range(first, last):
     module = seed_modules.seed_module(np.random.default_rng(seed))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.language.build import Codelet
+from engine.codelets.language.build import MachineCode
 from engine.compile import build_program
 from engine.emit.library import generated_codelet
 from engine.host.passes.vector_units import fit_units
@@ -70,7 +70,7 @@ class Machine:
         self.memory[buffer] = raw
 
     def address_of(self, codelet: Any) -> int:
-        return codelet.address if isinstance(codelet, Codelet) else generated_codelet(codelet).address
+        return codelet.address if isinstance(codelet, MachineCode) else generated_codelet(codelet).address
 
     def run_units(self, compute_set: ComputeSet, lo: int, hi: int) -> None:
         block = self.blocks[compute_set]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.codelets.language import build
-from engine.codelets.language.build import Codelet
+from engine.codelets.language.build import MachineCode
 from engine.compile import compile_module
 from engine.errors import OutOfTileMemory
 from engine.ir import Module, WindowDimension
@@ -57,7 +57,7 @@ def test_what_is_refused_has_no_machine_code(name: str, monkeypatch: pytest.Monk
             assert is_summed_where_read(program)
         raise OutOfTileMemory("too large")
 
-    monkeypatch.setattr(Codelet, "address", property(no_code))
+    monkeypatch.setattr(MachineCode, "address", property(no_code))
     for each in ("begin_object", "make"):
         monkeypatch.setattr(build, each, no_code)
     module = PROGRAMS[name]()

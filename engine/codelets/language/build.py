@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property, partial
@@ -74,26 +75,15 @@ class Library(NamedTuple):
 HALF_CONVERSIONS = Library("half_conversions", lambda: half_conversions.TEXT)
 
 
-class Codelet:
-    """A function `void(int64 parameters, int64 lo, int64 hi, int64 scratch)` on the units lo <= unit < hi.
+class MachineCode(ABC):
+    """Machine code of a function `void(int64 parameters, int64 lo, int64 hi, int64 scratch)` on units lo <= unit < hi.
 
     Nothing is compiled before `address` is read. Calling the object calls the compiled code without the GIL.
-    `libraries` define functions that it calls by name. With `in_vectors` its loops are vectorised by hand, so LLVM does
-    not try to.
+    `libraries` define functions that it calls by name.
     """
 
-    def __init__(
-        self,
-        function: Callable[[int, int, int, int], None],
-        name: str | None = None,
-        libraries: tuple[Library, ...] = (),
-        *,
-        in_vectors: bool = False,
-    ) -> None:
-        self.name: str = name or function.__name__
-        self.function = function
-        self.libraries = libraries
-        self.in_vectors = in_vectors
+    def __init__(self, name: str, libraries: tuple[Library, ...]) -> None:
+        self.name, self.libraries = name, libraries
         self._address: int | None = None
 
     @property
@@ -110,18 +100,13 @@ class Codelet:
         return self._address
 
     @property
+    @abstractmethod
     def path(self) -> Path:
-        """The file of the object code on disk."""
-        return path_of(self.function, self.name)
+        """The file of the object code on disk, or its name as of `given_objects.name_of`."""
 
+    @abstractmethod
     def prepared(self, symbol: str) -> Callable[[], bytes]:
         """Writes the LLVM IR; the function returned compiles it to object code with the one symbol `symbol`."""
-        for listener in list(_listeners):
-            listener(self.name)
-        from engine.codelets.language.linking import object_of
-        from engine.codelets.language.statements import ir_of
-
-        return partial(object_of, *ir_of(self.function, self.in_vectors), symbol, self.in_vectors)
 
     @cached_property
     def _callable(self) -> Callable[..., None]:
@@ -131,14 +116,38 @@ class Codelet:
         self._callable(parameters, lo, hi, scratch)
 
     def __repr__(self) -> str:
-        return f"Codelet({self.name})"
+        return f"{type(self).__name__}({self.name})"
 
 
-class GivenCodelet(Codelet):
-    """A codelet that is not a function of Python; `prepare(symbol)` is as `prepared`.
+class Codelet(MachineCode):
+    """A function in the language of codelets. With `in_vectors` its loops are vectorised by hand, so LLVM does not."""
 
-    Without it only the object code's name is known, the path, as returned by `given_objects.name_of`.
-    """
+    def __init__(
+        self,
+        function: Callable[[int, int, int, int], None],
+        name: str | None = None,
+        libraries: tuple[Library, ...] = (),
+        *,
+        in_vectors: bool = False,
+    ) -> None:
+        super().__init__(name or function.__name__, libraries)
+        self.function, self.in_vectors = function, in_vectors
+
+    @property
+    def path(self) -> Path:
+        return path_of(self.function, self.name)
+
+    def prepared(self, symbol: str) -> Callable[[], bytes]:
+        for listener in list(_listeners):
+            listener(self.name)
+        from engine.codelets.language.linking import object_of
+        from engine.codelets.language.statements import ir_of
+
+        return partial(object_of, *ir_of(self.function, self.in_vectors), symbol, self.in_vectors)
+
+
+class GivenCode(MachineCode):
+    """Code that is not of a Python function: `prepare(symbol)` is as `prepared`. Without it only the path is known."""
 
     def __init__(
         self,
@@ -146,24 +155,17 @@ class GivenCodelet(Codelet):
         libraries: tuple[Library, ...] = (),
         prepare: Callable[[str], Callable[[], bytes]] | None = None,
     ) -> None:
-        super().__init__(_of_no_function, path.stem, libraries)
+        super().__init__(path.stem, libraries)
         self._path, self._prepare = path, prepare
 
     @property
     def path(self) -> Path:
-        """The file of the object code on disk, or its name."""
         return self._path
 
     def prepared(self, symbol: str) -> Callable[[], bytes]:
-        """The function that compiles the object code with the one symbol `symbol`."""
         if self._prepare is None:
             raise given_objects.missing(self._path)
         return self._prepare(symbol)
-
-
-def _of_no_function(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Stands for the function of a codelet that generated code does not have; nothing calls it."""
-    raise NotImplementedError
 
 
 def codelet(function: Callable[[int, int, int, int], None]) -> Codelet:
@@ -186,7 +188,7 @@ def building(listener: Callable[[str], None]) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-def make(codelets: Iterable[Codelet], progress: Progress | None = None) -> None:
+def make(codelets: Iterable[MachineCode], progress: Progress | None = None) -> None:
     """Compiles codelets that this process does not have, or loads them from the disk cache.
 
     LLVM works on one codelet, without the GIL, while the IR of the next is written.
@@ -202,7 +204,7 @@ def make(codelets: Iterable[Codelet], progress: Progress | None = None) -> None:
             each._address = addresses[each.path.stem]
 
 
-def objects_of(codelets: Iterable[Codelet]) -> dict[str, bytes]:
+def objects_of(codelets: Iterable[MachineCode]) -> dict[str, bytes]:
     """Object code of codelets and of their libraries by its name in the cache; nothing is loaded into this process."""
     found = list(codelets)
     return {path.name: code for path, code in _compiled_objects(_wanted(found, _libraries(found))).items()}
@@ -219,12 +221,12 @@ def _compiled_objects(wanted: dict[Path, Prepare], progress: Progress | None = N
         return {path: compiled() for path, compiled in begun.items()}
 
 
-def _libraries(codelets: list[Codelet]) -> list[Library]:
+def _libraries(codelets: list[MachineCode]) -> list[Library]:
     always = [] if converts_half() else [HALF_CONVERSIONS]
     return list({each.name: each for each in chain(always, *(codelet.libraries for codelet in codelets))}.values())
 
 
-def _wanted(codelets: list[Codelet], libraries: list[Library]) -> dict[Path, Prepare]:
+def _wanted(codelets: list[MachineCode], libraries: list[Library]) -> dict[Path, Prepare]:
     """The functions that prepare the object code of libraries and codelets, by its path in the cache."""
     wanted: dict[Path, Prepare] = {path_of_library(each.name): partial(_compiled, each) for each in libraries}
     paths = ((each, each.path) for each in codelets)

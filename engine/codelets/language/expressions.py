@@ -171,7 +171,7 @@ class Operations(ABC):
         return self.number(value)
 
 
-BINARY: dict[type[ast.operator], Callable[..., Any]] = {
+OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -183,8 +183,6 @@ BINARY: dict[type[ast.operator], Callable[..., Any]] = {
     ast.BitAnd: operator.and_,
     ast.BitOr: operator.or_,
     ast.BitXor: operator.xor,
-}
-COMPARISONS: dict[type[ast.cmpop], Callable[..., Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -194,8 +192,9 @@ COMPARISONS: dict[type[ast.cmpop], Callable[..., Any]] = {
     ast.Is: operator.is_,
     ast.IsNot: operator.is_not,
     ast.In: lambda item, items: item in items,
+    ast.USub: operator.neg,
+    ast.Invert: operator.invert,
 }
-UNARY: dict[type[ast.unaryop], Callable[..., Any]] = {ast.USub: operator.neg, ast.Invert: operator.invert}
 
 
 class Expressions(Operations, ast.NodeVisitor):
@@ -257,12 +256,11 @@ class Expressions(Operations, ast.NodeVisitor):
     # Operators
 
     def visit_BinOp(self, node: ast.BinOp) -> Value:
-        return self.operation(BINARY.get(type(node.op)), node, self.visit(node.left), self.visit(node.right))
+        return self.operation(node.op, node, self.visit(node.left), self.visit(node.right))
 
-    def operation(self, function: Callable[..., Any] | None, node: ast.AST, *values: Value) -> Value:
+    def operation(self, kind: ast.AST, node: ast.AST, *values: Value) -> Value:
         """The result of an operator: a constant, or computed at run time."""
-        if function is None:
-            self.generic_visit(node)
+        function = OPERATORS.get(type(kind)) or self.generic_visit(node)
         if all(isinstance(each, CompileTimeValue) for each in values):
             return CompileTimeValue(function(*(each.value for each in values if isinstance(each, CompileTimeValue))))
         return self.apply(function, *values)
@@ -270,7 +268,7 @@ class Expressions(Operations, ast.NodeVisitor):
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Value:
         value = self.visit(node.operand)
         if not isinstance(node.op, ast.Not):
-            return self.operation(UNARY.get(type(node.op)), node, value)
+            return self.operation(node.op, node, value)
         if isinstance(value, CompileTimeValue):
             return CompileTimeValue(not value.value)
         return Number(types.boolean, self.builder.not_(self.truth(value).value))
@@ -279,7 +277,7 @@ class Expressions(Operations, ast.NodeVisitor):
         left, result = self.visit(node.left), None
         for kind, right_node in zip(node.ops, node.comparators, strict=True):
             right = self.visit(right_node)
-            one = self.operation(COMPARISONS.get(type(kind)), node, left, right)
+            one = self.operation(kind, node, left, right)
             result = one if result is None else self._both(result, one)
             left = right
         assert result is not None

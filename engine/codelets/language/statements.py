@@ -10,19 +10,19 @@ Numba compiles, go that way: see frontend.py.
 from __future__ import annotations
 
 import ast
-import builtins
 import inspect
 import operator
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
-from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, target_extension, types
 from numba.core.compiler_lock import global_compiler_lock
 
-from engine.codelets.language.expressions import BINARY, Expressions
+from engine.codelets.language.expressions import Expressions
 from engine.codelets.language.frontend import NAME
 from engine.codelets.language.translation import Translation, Written, is_plain
 from engine.codelets.language.values import (
@@ -43,39 +43,23 @@ from engine.garbage import collector_paused
 from engine.machine_code.abi import ARGUMENTS
 
 
+@cache
 def definition(function: Callable[..., Any]) -> ast.FunctionDef:
     """The statement that defines a function. Raises InternalError without its source."""
-    code = function.__code__
-    try:
-        return _definitions(inspect.getfile(function))[code.co_name, code.co_firstlineno]
-    except (OSError, KeyError):
+    code, node = function.__code__, None
+    with suppress(OSError, SyntaxError):
+        (node,) = ast.parse(dedent(inspect.getsource(function))).body
+    if not isinstance(node, ast.FunctionDef) or node.name != code.co_name:
         raise InternalError(
             f"Expected a codelet whose source is in a file. Received: {code.co_name} of {code.co_filename}."
-        ) from None
-
-
-@cache
-def _definitions(file: str) -> dict[tuple[str, int], ast.FunctionDef]:
-    """The functions in a file, by name and first line, which is the line of the first decorator."""
-    tree = ast.parse(Path(file).read_bytes())
-    return {
-        (node.name, min([node.lineno, *(each.lineno for each in node.decorator_list)])): node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-    }
+        )
+    return node
 
 
 def outer_names(function: Callable[..., Any]) -> dict[str, Any]:
     """Values of the closure, the globals and the built-in functions that a function names."""
-    code = function.__code__
-    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-    found = {name: cell.cell_contents for name, cell in cells.items()}
-    for name in code.co_names:
-        if name in function.__globals__:
-            found[name] = function.__globals__[name]
-        elif hasattr(builtins, name):
-            found.setdefault(name, getattr(builtins, name))
-    return found
+    outer = inspect.getclosurevars(function)
+    return {**outer.builtins, **outer.globals, **outer.nonlocals}
 
 
 RESULTS = {"int": types.int64, "bool": types.boolean, "None": NOTHING}
@@ -202,14 +186,8 @@ class FunctionWriter(Expressions):
             self.store(target, value)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        if isinstance(node.target, ast.Subscript):
-            of, index = self.visit(node.target.value), self.visit(node.target.slice)
-            before = self.apply(operator.getitem, of, index)
-            after = self.operation(BINARY.get(type(node.op)), node, before, self.visit(node.value))
-            self.apply(operator.setitem, of, index, after)
-        else:
-            before, by = self.visit(node.target), self.visit(node.value)
-            self.store(node.target, self.operation(BINARY.get(type(node.op)), node, before, by))
+        before, by = self.visit(node.target), self.visit(node.value)
+        self.store(node.target, self.operation(node.op, node, before, by))
 
     def visit_Return(self, node: ast.Return) -> None:
         self.end(NOTHING if node.value is None else self.visit(node.value))

@@ -8,7 +8,7 @@ from base64 import b85decode, b85encode
 from functools import cache
 from typing import Any, NamedTuple
 
-from engine.codelets.language.build import FOLDER, Codelet, GivenCodelet
+from engine.codelets.language.build import FOLDER, GivenCode, MachineCode
 from engine.codelets.language.element import NUMBA_NAMES
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.lanes import HALF_TYPES
@@ -53,11 +53,11 @@ def encoded_code(bitcode: bytes) -> str:
 
 
 @cache
-def vertex_codelet(code: str) -> Codelet:
+def vertex_codelet(code: str) -> MachineCode:
     """The codelet of some code: equal code has one codelet in a process, and one file on disk."""
     digest = hashlib.sha256(code.encode()).hexdigest()[:32]
     path = keys.folder("codelets", FOLDER) / f"vertex-{digest}.o"
-    return GivenCodelet(path, prepare=lambda symbol: lambda: object_of(zlib.decompress(b85decode(code)), symbol))
+    return GivenCode(path, prepare=lambda symbol: lambda: object_of(zlib.decompress(b85decode(code)), symbol))
 
 
 def object_of(bitcode: bytes, symbol: str) -> bytes:
