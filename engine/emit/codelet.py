@@ -14,7 +14,7 @@ from engine.emit.deferred import deferred_roundings
 from engine.emit.loops import Carried, counted_loop, if_less, joint_loop, lane_loop, loops_of, word
 from engine.emit.point import Point, evaluate_together, has_long_chains, is_short, rounds_often
 from engine.emit.reduce import across_lanes, as_lanes, combine, without_mask_registers
-from engine.emit.repeated_rows import repeated_rows
+from engine.emit.repeated_rows import folded_rows, repeated_rows
 from engine.ir.opcodes import neutral_element
 from engine.machine_code.abi import ARGUMENTS
 from engine.machine_code.llvm import ir
@@ -85,10 +85,7 @@ class CodeletEmitter:
             counted_loop(builder, self.lo, self.hi, 1, [], lambda unit, _: self._partial(unit, grain, extent))
         else:
             self._set_range(builder.mul(self.lo, grain), builder.mul(self.hi, grain), extent)
-            if nest.period and self.lanes.width > 1:
-                self._line()
-            else:
-                self._parallel_loops(self.bases)
+            self._parallel_loops(self.bases)
         builder.ret_void()
 
     def _set_range(self, start: ir.Value, stop: ir.Value, extent: ir.Value) -> None:
@@ -123,6 +120,10 @@ class CodeletEmitter:
         ]
 
     def _parallel_loops(self, addresses: Addresses) -> None:
+        if self.nest.period and self.lanes.width > 1:
+            self._line(addresses)
+            return
+
         def leaf(moved: Addresses, _: Carried) -> Carried:
             (self._row if self.lanes_reduced else self._columns)(moved)
             return []
@@ -191,40 +192,62 @@ class CodeletEmitter:
                 one.store(value, addresses[access], stored)
                 position += 1
 
-    def _line(self) -> None:
-        """Emits one loop over all rows; an iteration computes whole vectors and whole periods of repeated rows."""
-        builder, width, period = self.builder, self.lanes.width, self.nest.period
-        repeated = period // gcd(period, width)
-        count = repeated * -(-(MANY_SIDE_BY_SIDE if rounds_often(self.nest) else SIDE_BY_SIDE) // repeated)
-        first, last = (builder.mul(row, word(period)) for row in self.ranges[0])
-        splats = self._splats(self.bases)
-        rows = [repeated_rows(self.lanes, self.nest, self.bases, n * width % period) for n in range(repeated)]
+    def _line(self, addresses: Addresses) -> None:
+        """Emits one loop over all rows; an iteration computes whole vectors and whole periods of repeated rows.
+
+        Each vector of an iteration has accumulators of its own for columns that are reduced.
+        """
+        builder, nest, width = self.builder, self.nest, self.lanes.width
+        repeated, each = nest.period // gcd(nest.period, width), len(nest.reductions)
+        together = MANY_SIDE_BY_SIDE if rounds_often(nest) else SIDE_BY_SIDE if not each or is_short(nest) else 1
+        count = repeated * -(-together // repeated)
+        first, last = (builder.mul(row, word(nest.period)) for row in self.ranges[0])
+        splats = self._splats(addresses)
+        rows = [repeated_rows(self.lanes, nest, addresses, n * width % nest.period) for n in range(repeated)]
         whole = builder.sub(last, builder.srem(builder.sub(last, first), word(count * width)))
 
         def point(index: ir.Value, number: int, mask: ir.Value | None) -> Point:
-            at = self._along(self.bases, builder.add(index, word(number * width)))
+            at = self._along(addresses, builder.add(index, word(number * width)))
             return self._point(at, mask, splats | rows[number % repeated])
 
-        def several(index: ir.Value, _: Carried) -> Carried:
+        def several(index: ir.Value, held: Carried) -> Carried:
             points = [point(index, number, None) for number in range(count)]
-            if has_long_chains(self.nest):
+            if each or has_long_chains(nest):
                 evaluate_together(points, self._results())
-            for each in points:
-                self._store_points(each)
-            return []
+            own = [held[number * each : (number + 1) * each] for number in range(count)]
+            return [h for at, before in zip(points, own, strict=True) for h in self._combine_point(at, before, None)]
 
-        def rest(index: ir.Value, _: Carried) -> Carried:
+        def rest(index: ir.Value, held: Carried) -> Carried:
+            after: Carried = []
             for number in range(repeated):
                 left = builder.sub(last, builder.add(index, word(number * width)))
-                if_less(builder, word(0), left, [], partial(masked, index, number, self.lanes.first(left)))
-            return []
+                own = held[number * each : (number + 1) * each]
+                after += if_less(builder, word(0), left, own, partial(masked, index, number, self.lanes.first(left)))
+            return after
 
-        def masked(index: ir.Value, number: int, mask: ir.Value, _: Carried) -> Carried:
-            self._store_points(point(index, number, mask))
-            return []
+        def masked(index: ir.Value, number: int, mask: ir.Value, held: Carried) -> Carried:
+            return self._combine_point(point(index, number, mask), held, mask)
 
-        counted_loop(builder, first, whole, count * width, [], several)
-        counted_loop(builder, whole, last, repeated * width, [], rest)
+        held = counted_loop(builder, first, whole, count * width, self._neutral_accumulators() * count, several)
+        for number in range(repeated * each, count * each):
+            into, reduction = number % (repeated * each), nest.reductions[number % each]
+            held[into : into + 1] = combine(self.lanes, reduction, [held[into]], [held[number]])
+        held = counted_loop(builder, whole, last, repeated * width, held[: repeated * each], rest)
+        self._store_line(addresses, [held[number::each] for number in range(each)])
+
+    def _store_line(self, addresses: Addresses, held: list[Carried]) -> None:
+        """Combines the rows that each reduction has in its vectors, one after the other, and stores the columns."""
+        nest, width = self.nest, self.lanes.width
+        folded = [
+            folded_rows(self.lanes, each, own, nest.period) for each, own in zip(nest.reductions, held, strict=True)
+        ]
+        for number, columns in enumerate(zip(*folded, strict=True)):
+            at = self._moved(addresses, nest.rank - 1, word(number * width))
+            left, values = nest.period - number * width, list(columns)
+            if not nest.splits_reduction:
+                of_columns = zip(nest.reductions, self._initial(at, self.lanes), columns, strict=True)
+                values = [combine(self.lanes, each, [first], [value])[0] for each, first, value in of_columns]
+            self._store_columns(at, self.lanes.first(word(left)) if left < width else None, values)
 
     def _columns(self, addresses: Addresses) -> None:
         """Emits the code for a parallel last dimension, where each lane has its own accumulators."""

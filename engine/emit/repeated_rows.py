@@ -1,11 +1,12 @@
-"""Vectors of rows that are read again and again, such as a bias of few features that is added to each pixel."""
+"""Vectors of several short rows: read again and again, such as a bias of few features, or reduced column by column."""
 
 from __future__ import annotations
 
 from engine.codelets.language.lanes import ITEM_BYTES, Lanes
 from engine.emit.loops import word
+from engine.emit.reduce import combine
 from engine.machine_code.llvm import ir
-from engine.program.nest import Input, Nest
+from engine.program.nest import Input, Nest, Reduction
 
 
 def repeated_rows(lanes: Lanes, nest: Nest, bases: list[ir.Value], column: int) -> dict[int, ir.Value]:
@@ -35,3 +36,20 @@ def _repeated(lanes: Lanes, row: ir.Value, element_type: str, period: int, colum
         column - begin + lane if column + lane < period else width + column + lane - period for lane in range(width)
     ]
     return lanes.shuffled(end, lanes.load(row, element_type), again)
+
+
+def folded_rows(lanes: Lanes, reduction: Reduction, vectors: list[ir.Value], period: int) -> list[ir.Value]:
+    """Combines the rows of `period` columns that lie one after the other in vectors.
+
+    Results are the vectors of one row; lanes beyond the last column have no meaning.
+    """
+    width, found = lanes.width, []
+    for column in range(0, period, width):
+        held: list[ir.Value] = []
+        for begin in range(column, len(vectors) * width, period):
+            number, lane = divmod(begin, width)
+            following = vectors[min(number + 1, len(vectors) - 1)]
+            row = [lanes.shuffled(vectors[number], following, range(lane, lane + width))]
+            held = combine(lanes, reduction, held, row) if held else row
+        found += held
+    return found

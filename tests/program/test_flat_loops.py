@@ -1,6 +1,11 @@
-"""Rows that run as one long loop, in units of any size, have the bits of rows that run one by one."""
+"""Rows that run as one long loop, in units of any size, have the bits of rows that run one by one.
+
+Sums of columns are of small integers, whose order has no effect.
+"""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import pytest
@@ -86,3 +91,61 @@ def test_rows_become_one_loop(rows: int, columns: int, monkeypatch: pytest.Monke
         ranks.append({each.work.nest.rank for each in made})
         units.append([each.units for each in made])
     assert len(results) == 1 and ranks[0] == {1} and units[0] == units[1]
+
+
+def reduced(element_type: str, rows: int, columns: int, opcode: str) -> Module:
+    """max(0, x - centre), its columns' sums (or other reductions), and those of x * x; the centre has one dimension."""
+    b = Builder()
+    x, centre = b.parameter(element_type, (rows, columns)), b.parameter(element_type, (columns,))
+    start = b.parameter("f32" if element_type[-2:] == "16" else element_type, ())
+    zero = b.broadcast(b.constant(0, element_type), (rows, columns), ())
+    moved = b.elementwise("maximum", b.elementwise("subtract", x, b.broadcast(centre, (rows, columns), (1,))), zero)
+    wide = [b.convert(each, start.array_shape.element_type) for each in (moved, b.elementwise("multiply", x, x))]
+    return b.module(b.tuple(moved, *(b.reduce(each, start, (0,), opcode) for each in wide)))
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "f64", "s32"])
+@pytest.mark.parametrize("opcode", ["add", "maximum"])
+def test_reduced_rows(kind: str, opcode: str) -> None:
+    """Tries rows of few elements, rests that end anywhere, and one unit or several with sums of their own."""
+    found = set()
+    for columns, rows in itertools.product((2, 3, 6, 8, 10, 16, 20, 24, 48), (65, 6007)):
+        module = reduced(kind, rows, columns, opcode)
+        rng = np.random.default_rng(columns)
+        arguments = [
+            rng.integers(-2, 3, each.array_shape.dimensions).astype(each.array_shape.dtype)
+            for each in module.entry.parameters
+        ]
+        expected = evaluate(module, arguments)
+        found |= {loop.nest.period for loop in loops(module) if any(loop.nest.reduced)}
+        executable = compile_module(module, ["variable"] * 3, {}, verify=True)
+        for result, value in zip(executable.run(1, [], buffers(arguments)), expected, strict=True):
+            np.testing.assert_array_equal(result, value, err_msg=f"{rows} x {columns}")
+    assert {3, 6, 8} <= found
+
+
+@pytest.mark.parametrize("opcode", ["add", "maximum", "minimum"])
+def test_special_values_of_reduced_rows(opcode: str) -> None:
+    """NaN and infinities reach the results of their own columns, wherever they are."""
+    module = reduced("f32", 1031, 6, opcode)
+    x, centre, start = np.ones((1031, 6), np.float32), np.zeros(6, np.float32), np.float32(0.5)
+    for row in (0, 1, 517, 1028, 1030):
+        x[:] = 1
+        x[row, :3] = np.nan, np.inf, -np.inf
+        expected = evaluate(module, [x, centre, np.asarray(start)])
+        results = compile_module(module, ["variable"] * 3, {}).run(1, [], buffers([x, centre, np.asarray(start)]))
+        for result, value in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(result, value)
+
+
+def test_workers_have_no_effect_on_reduced_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each unit's sums have one order, whoever computes them."""
+    monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
+    module = reduced("f32", 25088, 6, "add")
+    arguments = arguments_for(module)
+    executable = compile_module(module, ["variable"] * 3, {})
+    results = set()
+    for workers in (1, 2, 3, 4):
+        monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+        results.add(b"".join(each.tobytes() for each in executable.run(1, [], buffers(arguments))))
+    assert len(results) == 1

@@ -1,7 +1,8 @@
 """A pass that makes one long loop of nests of short rows: a loop costs as much as a few vectors, its rest as one.
 
-Rows that are contiguous with one another become one loop. If all rows read one row of an array, such as a bias, the
-length of that row is the nest's period: vectors repeat after a few. For the host only: units keep their rows.
+Rows that are contiguous with one another become one loop. If all rows read one row of an array, such as a bias, or are
+reduced to one row, such as a bias' gradient, the length of that row is the nest's period: vectors repeat after a few.
+For the host only: units keep their rows.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from math import gcd
 from engine.codelets.language.lanes import ITEM_BYTES, is_complex
 from engine.host.unit_chain import with_works
 from engine.machine_code.processor import lanes
+from engine.program.nest import Reduction
 from engine.program.program import Program
 from engine.program.work.base import Work
 from engine.program.work.fused_loop import Count, FusedLoop, Strided
@@ -22,16 +24,24 @@ MOST_NODES = 128
 """Most nodes of the vectors of one period, which are emitted again until there are four or eight vectors."""
 FEWEST_ROWS = 16
 """Rows of a unit from which on composing repeated vectors pays."""
+FEWEST_REDUCED_ROWS = 64
+"""Rows of a unit from which on folding accumulators of several rows pays."""
+SUMS_SIDE_BY_SIDE = 4
+"""Vectors of columns that are reduced side by side without a period."""
+REDUCED_TYPES = {"f32", "f64", "s32", "u32", "s64", "u64"}
+"""Types of accumulators."""
 
 
 def flatten_loops(program: Program) -> Program:
-    """Merges loops over contiguous rows, also inside chains; results are the same."""
+    """Merges loops over contiguous rows, also inside chains; results are the same, but sums have another order."""
     return program if program.exceptions is not None else with_works(program, _flat_work)
 
 
 def _flat_work(work: Work) -> Work:
-    if type(work) is not FusedLoop or any(work.nest.reduced) or work.nest.exceptions:
+    if type(work) is not FusedLoop or work.nest.exceptions:
         return work
+    if any(work.nest.reduced):
+        return _with_reduced_rows(work)
     for loop in range(len(work.extents) - 1, 0, -1):
         if loop != work.nest.partition and _is_one_line(work, loop):
             work = _merged(work, loop)
@@ -66,20 +76,46 @@ def _repeated(work: FusedLoop) -> FusedLoop:
     nest = work.nest
     if nest.rank != 2 or nest.partition or min(work.grain, work.extents[0]) < FEWEST_ROWS:
         return work
-    columns, width = work.extents[1], lanes()
-    kinds = [_kind(work, number, columns) for number in range(len(nest.accesses))]
-    repeats = kinds.count("periodic")
-    vectors = columns // gcd(columns, width)
-    few = 0 < repeats * vectors <= MOST_VECTORS and len(nest.nodes) * vectors <= MOST_NODES
+    kinds = [_kind(work, number) for number in range(len(nest.accesses))]
+    return _periodic(work, kinds) if "periodic" in kinds else work
+
+
+def _with_reduced_rows(work: FusedLoop) -> FusedLoop:
+    """Gives a nest a period if few columns of many such rows are reduced."""
+    nest, reductions = work.nest, work.nest.reductions
+    if nest.reduced != (True, False) or not all(map(_is_in_lanes, reductions)):
+        return work
+    rows, columns = work.extents
+    if nest.partition == 0:
+        rows = min(rows, work.grain)
+    elif work.grain < columns:
+        return work
+    if rows < FEWEST_REDUCED_ROWS or columns >= SUMS_SIDE_BY_SIDE * lanes():
+        return work
+    sums = [access for each in reductions for access in each.accesses]
+    kinds = [each.inner if at in sums else _kind(work, at) for at, each in enumerate(nest.accesses)]
+    return _periodic(work, kinds, len(sums))
+
+
+def _is_in_lanes(reduction: Reduction) -> bool:
+    """Whether each lane may combine a part of the values."""
+    return isinstance(reduction.combine, str) and set(reduction.element_types) <= REDUCED_TYPES
+
+
+def _periodic(work: FusedLoop, kinds: list[str | None], sums: int = 0) -> FusedLoop:
+    """The nest with a period if its arrays are of suitable kinds, and repeated rows and `sums` stay in registers."""
+    nest, columns = work.nest, work.extents[1]
+    vectors = columns // gcd(columns, lanes())
+    few = (kinds.count("periodic") + sums) * vectors <= MOST_VECTORS and len(nest.nodes) * vectors <= MOST_NODES
     if None in kinds or columns < 2 or not few:
         return work
     accesses = tuple(replace(each, inner=str(kind)) for each, kind in zip(nest.accesses, kinds, strict=True))
     return replace(work, nest=replace(nest, accesses=accesses, period=columns))
 
 
-def _kind(work: FusedLoop, number: int, columns: int) -> str | None:
+def _kind(work: FusedLoop, number: int) -> str | None:
     """Access of an array along the rows: "contiguous", "periodic" (each row reads the same one), "splat" or None."""
-    access, operand = work.nest.accesses[number], work.operands[number]
+    access, operand, columns = work.nest.accesses[number], work.operands[number], work.extents[1]
     item = ITEM_BYTES[access.element_type]
     if isinstance(operand, Count) or is_complex(access.element_type) or operand.pitch:
         return None
