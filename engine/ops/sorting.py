@@ -23,24 +23,16 @@ def _sort(instruction: Instruction, operands: list[np.ndarray]) -> Value:
 
 
 def _network(comparator: Computation, columns: list[np.ndarray]) -> np.ndarray:
-    """The order by a bitonic sorting network: each stage compares all its pairs at once."""
+    """The order by a bitonic sorting network: each stage compares all elements with their partners at once."""
     length = columns[0].shape[-1]
-    width = 1 << max(0, length - 1).bit_length()
-    order = np.broadcast_to(np.arange(width), (*columns[0].shape[:-1], width)).copy()
-    lanes = np.arange(width)
-    block = 2
-    while block <= width:
-        distance = block // 2
-        while distance:
-            left = lanes[(lanes & distance) == 0]
-            right = left | distance
-            ascending = (left & block) == 0
-            swapped = _comes_first(comparator, columns, order[..., right], order[..., left]) == ascending
-            first, second = order[..., left], order[..., right]
-            order[..., left] = np.where(swapped, second, first)
-            order[..., right] = np.where(swapped, first, second)
-            distance //= 2
-        block *= 2
+    stages = max(0, length - 1).bit_length()
+    lanes = np.arange(1 << stages)
+    order = np.broadcast_to(lanes, (*columns[0].shape[:-1], lanes.size))
+    for block in range(1, stages + 1):
+        for bit in reversed(range(block)):
+            others = order[..., lanes ^ (1 << bit)]
+            takes_first = (lanes >> bit & 1) == (lanes >> block & 1)
+            order = np.where(_comes_first(comparator, columns, others, order) == takes_first, others, order)
     return order[..., :length]
 
 

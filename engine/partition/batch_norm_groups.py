@@ -91,8 +91,6 @@ def _unbiased(product: Instruction, group: int) -> Instruction | None:
         if value != np.array(count / max(1, count - 1), value.dtype):
             continue
         elements = count * group
-        unbiased = np.array(elements / (elements - 1), value.dtype)
-        return construct.elementwise(
-            product, "multiply", variance, construct.splat_of(product, unbiased, product.array_shape)
-        )
+        unbiased = construct.splat_of(product, elements / (elements - 1), product.array_shape)
+        return construct.elementwise(product, "multiply", variance, unbiased)
     return None

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from engine.ir import AnyShape, Computation, Instruction, Shape, TupleShape
 from engine.ir.opcodes import EFFECTS, NOT_STORED, opcodes_of
 from engine.passes import construct
@@ -68,7 +66,7 @@ def _by_predicates(
 
 
 def _is_index(like: Instruction, choice: Instruction, number: int) -> Instruction:
-    index = construct.constant(like, np.asarray(number, choice.array_shape.dtype), choice.array_shape)
+    index = construct.constant(like, number, choice.array_shape)
     return make(like, "compare", Shape("pred"), (choice, index), direction="EQ")
 
 

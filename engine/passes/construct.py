@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from engine.ir import Computation, GatherDimensionNumbers, Instruction, Shape, SliceDimension, TupleShape
 from engine.ir.opcodes import ELEMENTWISE, inferred_shape
@@ -25,15 +26,15 @@ def inferred(
     return shaped(make(like, opcode, hint or operands[0].shape, operands, **attributes))
 
 
-def constant(like: Instruction, literal: np.ndarray, shape: Shape) -> Instruction:
-    """A constant of the literal's value; the literal must have the shape's dtype and dimensions."""
-    return make(like, "constant", shape, (), literal=literal)
+def constant(like: Instruction, literal: ArrayLike, shape: Shape) -> Instruction:
+    """A constant of the literal's value in the shape's dtype; the literal must have the shape's dimensions."""
+    return make(like, "constant", shape, (), literal=np.asarray(literal, shape.dtype))
 
 
-def splat_of(like: Instruction, value: np.ndarray, shape: Shape) -> Instruction:
-    """A constant of any shape all of whose elements have one value, given as a rank-0 array of the shape's dtype."""
+def splat_of(like: Instruction, value: ArrayLike, shape: Shape) -> Instruction:
+    """A constant of any shape all of whose elements have one value, a number or an array of rank 0."""
     if shape.elements == 1:
-        return constant(like, value.reshape(shape.dimensions), shape)
+        return constant(like, np.asarray(value, shape.dtype).reshape(shape.dimensions), shape)
     return broadcast(like, constant(like, value, shape.with_dimensions(())), shape.dimensions, ())
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
-
 from engine.ir import Instruction, Shape
 from engine.ir.device_operations import FIRST_OF_EQUAL
 from engine.passes.construct import splat_of
@@ -23,8 +21,7 @@ class EqualRows:
     def sums(self, rows: Instruction) -> Instruction:
         """[named, width]: at the first of equal ids the sum of their `rows`, in their order; zeros at the others."""
         shape = rows.array_shape
-        zeros = splat_of(self.like, np.zeros((), shape.dtype), shape)
-        operands = (zeros, self.first, rows)
+        operands = (splat_of(self.like, 0, shape), self.first, rows)
         return changed(self.like, shape=shape, operands=operands)
 
     @cached_property

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from engine.ir import Instruction, Module, TupleShape
 from engine.ir.builder import binary_computation
 from engine.passes import construct
@@ -49,11 +47,11 @@ class Normalization:
 
     def number(self, value: float) -> Instruction:
         """A constant vector with a value for each feature."""
-        return construct.splat_of(self.like, np.array(value, self.shape.dtype), self.features)
+        return construct.splat_of(self.like, value, self.features)
 
     def sum(self, operand: Instruction) -> Instruction:
         """The sum over all dimensions but the features."""
-        zero = construct.constant(self.like, np.array(0, self.shape.dtype), self.shape.with_dimensions(()))
+        zero = construct.constant(self.like, 0, self.shape.with_dimensions(()))
         dimensions = tuple(d for d in range(self.shape.rank) if d != self.feature)
         body = binary_computation("add", self.element_type)
         return make(self.like, "reduce", self.features, (operand, zero), (body,), dimensions=dimensions)

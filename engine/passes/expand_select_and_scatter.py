@@ -5,8 +5,6 @@ Gradients of max pooling whose elements are written once stay as they are.
 
 from __future__ import annotations
 
-import numpy as np
-
 from engine.ir import (
     Computation,
     Instruction,
@@ -41,7 +39,7 @@ def expand_select_and_scatter(instruction: Instruction) -> Instruction | None:
     dimensions, windows = shape.dimensions or (1,), source.array_shape.dimensions or (1,)
     window = instruction["window"] or (WindowDimension(1),)
     places = make(instruction, "iota", Shape("s64", (shape.elements,)), (), iota_dimension=0)
-    nowhere = constant(instruction, np.array(-1), PLACE)
+    nowhere = constant(instruction, -1, PLACE)
     reduced = TupleShape((Shape(shape.element_type, windows), Shape("s64", windows)))
     arrays = *(reshape(instruction, each, dimensions) for each in (operand, places)), initial, nowhere
     chosen = make(instruction, "reduce-window", reduced, arrays, (kept,), window=window)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from engine.ir import Computation, Instruction
 from engine.passes import construct
 from engine.passes.activation_derivatives import ActivationDerivatives
@@ -149,7 +147,7 @@ class _Derivative:
         """The number times the expression."""
         if part.expression is not None and part.number == 1:
             return part.expression
-        number = construct.splat_of(self.root, np.array(part.number, np.float32), self.shape)
+        number = construct.splat_of(self.root, part.number, self.shape)
         if part.expression is None:
             return number
         return construct.elementwise(self.root, "multiply", part.expression, number)
@@ -172,7 +170,7 @@ class _Derivative:
             return factor.operands[0]
         value = splat_value(factor)
         if value is not None:
-            return construct.splat_of(self.root, value.astype(np.float32), factor.array_shape.with_type(WIDE))
+            return construct.splat_of(self.root, value, factor.array_shape.with_type(WIDE))
         same = all(each.array_shape.element_type == kind for each in factor.operands)
         if not (same and is_elementwise(factor)) or self.derivatives.precedes(factor, self.gradient):
             return construct.convert(factor, factor, WIDE)

@@ -25,15 +25,15 @@ def divide(instruction: Instruction) -> Instruction | None:
     if not is_float(x):
         return None
     if x is y:
-        return _splat(instruction, 1)
+        return construct.splat_of(instruction, 1, x.array_shape)
     if y.opcode != "broadcast" or y.operands[0].array_shape.elements >= y.array_shape.elements:
         return None
     (small,) = y.operands
     if small.opcode == "constant" and not _has_reciprocals(small["literal"]):
         return None
-    one = construct.splat_of(instruction, np.ones((), small.array_shape.dtype), small.array_shape)
+    one = construct.splat_of(instruction, 1, small.array_shape)
     if small.opcode == "constant":
-        inverse = construct.constant(small, (1 / small["literal"]).astype(small.array_shape.dtype), small.array_shape)
+        inverse = construct.constant(small, 1 / small["literal"], small.array_shape)
     else:
         inverse = construct.elementwise(instruction, "divide", one, small)
     spread = construct.broadcast(y, inverse, y.array_shape.dimensions, y["dimensions"])
@@ -46,7 +46,7 @@ def subtract(instruction: Instruction) -> Instruction | None:
     x, y = instruction.operands
     if not is_float(x):
         return None
-    return _splat(instruction, 0) if x is y else x if is_splat_of(y, 0) else None
+    return construct.splat_of(instruction, 0, x.array_shape) if x is y else x if is_splat_of(y, 0) else None
 
 
 @RULES.on("add")
@@ -90,10 +90,6 @@ def _reassociated(
             constant = construct.splat_of(instruction, both, instruction.array_shape)
             return construct.elementwise(instruction, instruction.opcode, y, constant)
     return None
-
-
-def _splat(like: Instruction, value: float) -> Instruction:
-    return construct.splat_of(like, np.array(value, like.array_shape.dtype), like.array_shape)
 
 
 def _is_finite(value: np.ndarray) -> bool:

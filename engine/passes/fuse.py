@@ -257,7 +257,7 @@ def _position(instruction: Instruction, groups: Groups, users: dict[Instruction,
     found = [groups.of[u] for u in readers if u in groups.of and reads_pointwise(u, instruction)]
     candidates = [g for g in dict.fromkeys(found) if g.loops == loops]
     if len(candidates) == 1 and len(found) == len(readers) and groups.may_absorb(instruction, candidates[0]):
-        groups.absorb(instruction, candidates[0])
+        groups.join(candidates[0], groups.start(instruction, loops))  # nothing new becomes reachable
         return
     group = groups.start(instruction, loops)
     for candidate in reversed(candidates):

@@ -110,16 +110,6 @@ class Groups:
             return False
         return self.position[instruction] >= group.begin
 
-    def absorb(self, instruction: Instruction, group: Group) -> None:
-        """Adds an instruction all of whose users are in the group: nothing new becomes reachable."""
-        at = self.position[instruction]
-        group.members |= 1 << at - group.begin
-        group.above |= self.above[at]
-        group.below |= self.below[at]
-        group.code += code_of(instruction)
-        self.of[instruction] = group
-        self._note_several(group)
-
     def join(self, a: Group, b: Group) -> Group:
         """Merges b into a."""
         for member in self.members(b):

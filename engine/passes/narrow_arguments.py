@@ -23,7 +23,8 @@ def narrow_arguments(instruction: Instruction) -> Instruction | None:
     for branch, argument in zip(instruction.called, arguments, strict=True):
         widened = _widened(argument)
         if widened and _reads_elements_alone(branch):
-            given.setdefault(argument, _narrowed(argument, widened))
+            elements = [e.operands[0] if number in widened else e for number, e in enumerate(argument.operands)]
+            given.setdefault(argument, tuple_of(argument.name, elements))
             branches.append(_widening(branch, given[argument], widened))
         elif argument in given:
             return None
@@ -46,12 +47,6 @@ def _widens(instruction: Instruction) -> bool:
     if instruction.opcode != "convert" or instruction.array_shape.element_type not in WIDE:
         return False
     return instruction.operands[0].array_shape.element_type in HALF_TYPES
-
-
-def _narrowed(argument: Instruction, widened: list[int]) -> Instruction:
-    """The tuple with 16-bit floats in place of the `widened` elements."""
-    elements = [e.operands[0] if number in widened else e for number, e in enumerate(argument.operands)]
-    return tuple_of(argument.name, elements)
 
 
 def _reads_elements_alone(branch: Computation) -> bool:

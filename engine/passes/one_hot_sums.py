@@ -141,12 +141,14 @@ def _before(moving: Instruction, at: Instruction) -> Instruction:
     indices = pull(moving, tuple(loop_index(d, rank) for d in range(rank)), rank)
     assert indices is not None
     affine: Affine = linear(operand, indices, rank)
-    total, left = _number(at, affine.constant), at
+    total, left = splat_of(at, affine.constant, at.array_shape), at
     for size, coefficient in zip(reversed(dimensions), reversed(affine.coefficients), strict=True):
-        index = elementwise(at, "remainder", left, _number(at, size))
-        left = elementwise(at, "divide", left, _number(at, size))
+        index = elementwise(at, "remainder", left, splat_of(at, size, at.array_shape))
+        left = elementwise(at, "divide", left, splat_of(at, size, at.array_shape))
         if coefficient and size > 1:
-            total = elementwise(at, "add", total, elementwise(at, "multiply", index, _number(at, coefficient)))
+            total = elementwise(
+                at, "add", total, elementwise(at, "multiply", index, splat_of(at, coefficient, at.array_shape))
+            )
     return total
 
 
@@ -196,7 +198,7 @@ class _AtLabel:
         labels = terms.labels.array_shape
         shape = labels.with_dimensions((self.rows,))
         flat = reshape(self.like, terms.labels, (self.rows,))
-        ends = [splat_of(self.like, np.asarray(end, labels.dtype), shape) for end in (0, self.count - 1)]
+        ends = [splat_of(self.like, end, shape) for end in (0, self.count - 1)]
         self.label = elementwise(self.like, "minimum", elementwise(self.like, "maximum", flat, ends[0]), ends[1])
         self.found: dict[tuple[Instruction, Instruction], Instruction | None] = {}
         self.left = MOST_STEPS
@@ -205,7 +207,7 @@ class _AtLabel:
     def position(self) -> Instruction:
         """s32 [rows]: where the labels' elements are in arrays [..., terms]."""
         row = make(self.like, "iota", Shape("s32", (self.rows,)), (), iota_dimension=0)
-        begin = elementwise(self.like, "multiply", row, _number(row, self.count))
+        begin = elementwise(self.like, "multiply", row, splat_of(row, self.count, row.array_shape))
         return elementwise(self.like, "add", begin, make(self.like, "convert", row.shape, (self.label,)))
 
     def value(self, array: Instruction) -> Instruction | None:

@@ -131,7 +131,7 @@ class _Roundings:
             flat = Shape("u32", (shape.elements,))
             count = make(like, "iota", flat, (), iota_dimension=0)
             if not shape.rank:
-                count = constant(like, np.zeros((1,), np.uint32), flat)
+                count = constant(like, [0], flat)
             self._positions[shape.dimensions] = reshape(like, count, shape.dimensions)
         return self._positions[shape.dimensions]
 

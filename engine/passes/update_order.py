@@ -42,12 +42,7 @@ def readers_first(body: Computation) -> list[Instruction]:
                 continue
             for reader in _readers(old, users):
                 orders.put_first(reader, writer)
-    return _ordered(body, orders.before) if orders.before else list(body.instructions)
-
-
-def _ordered(computation: Computation, before: dict[Instruction, list[Instruction]]) -> list[Instruction]:
-    """The given order, except for instructions that must wait."""
-    needs = {i: tuple(dict.fromkeys([*i.operands, *before.get(i, ())])) for i in computation.instructions}
+    needs = {i: tuple(dict.fromkeys([*i.operands, *orders.before.get(i, ())])) for i in body.instructions}
     return by_priority(needs, lambda instruction: 0)
 
 

@@ -65,7 +65,8 @@ def test_joining_is_what_a_search_of_all_paths_allows(seed: int) -> None:
     refused = 0
     for _ in range(150):
         if generator.random() < 0.1 and (known := absorbable(groups, computation)):
-            groups.absorb(*generator.choice(known))
+            instruction, group = generator.choice(known)
+            groups.join(group, groups.start(instruction, group.loops))
         a, b = generator.choices(list(groups), k=2)
         allowed = a is not b and not third_between(groups, a, b) and not third_between(groups, b, a)
         assert groups.may_join(a, b) == allowed

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from engine.ir import DotDimensionNumbers, Instruction, PaddingDimension, SliceDimension
 from engine.ir.builder import binary_computation
 from engine.ir.opcodes import AFFINE, registering
@@ -129,7 +127,7 @@ def summed(instruction: Instruction, known: dict[Instruction, Operand], iteratio
     """The sum of an instruction over all iterations; `known` has its values and its operands' in all iterations."""
     value, batched = known[instruction]
     if not batched:
-        count = construct.splat_of(instruction, np.array(iterations, value.array_shape.dtype), value.array_shape)
+        count = construct.splat_of(instruction, iterations, value.array_shape)
         return construct.elementwise(instruction, "multiply", value, count)
     operands = [known.get(operand) for operand in instruction.operands]
     if instruction.opcode == "dot" and all(operand is not None and operand[1] for operand in operands):
@@ -140,7 +138,7 @@ def summed(instruction: Instruction, known: dict[Instruction, Operand], iteratio
         dimensions = (0, *(d + 1 for d in instruction["dimensions"]))
         return changed(instruction, operands=(operands[0][0], instruction.operands[1]), dimensions=dimensions)
     shape = instruction.array_shape
-    zero = construct.constant(instruction, np.zeros((), shape.dtype), shape.with_dimensions(()))
+    zero = construct.constant(instruction, 0, shape.with_dimensions(()))
     add = binary_computation("add", shape.element_type)
     return make(instruction, "reduce", shape, (value, zero), (add,), dimensions=(0,))
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from engine.ir import Instruction, Module, Shape, topological
 from engine.ir.opcodes import AFFINE, CONTRACTIONS
 from engine.ir.trip_counts import TripCounts
@@ -72,13 +70,13 @@ class _Distribution:
         before = [self.early[i][0] for i in hoisted] + [self._empty(i) for i in self.stored]
         slot = next((k for k in kept if self.iterations.counts.line(view.loop, k) == self.iterations.order), None)
         if slot is None:
-            before.append(construct.constant(view.loop, np.array(self.iterations.order[0], np.int32), INDEX))
+            before.append(construct.constant(view.loop, self.iterations.order[0], INDEX))
         shapes = [view.initial[k].shape for k in kept] + [each.shape for each in before]
         parameter = parameter_of(view.body.parameters[0].name, shapes)
         reads = [element_of(parameter, len(kept) + k) for k in range(len(before))]
         if slot is None:
             index = reads[-1]
-            step = construct.constant(index, np.array(self.iterations.order[1], np.int32), INDEX)
+            step = construct.constant(index, self.iterations.order[1], INDEX)
             moved = [construct.elementwise(index, "add", index, step)]
         else:
             index, moved = element_of(parameter, kept.index(slot)), []
@@ -204,7 +202,7 @@ class _Distribution:
         """The array that receives an instruction's values of all iterations."""
         shape = instruction.array_shape
         shape = shape.with_dimensions((self.iterations.number, *shape.dimensions))
-        return construct.splat_of(instruction, np.zeros((), shape.dtype), shape)
+        return construct.splat_of(instruction, 0, shape)
 
     def _take(self, instruction: Instruction, read: Instruction, index: Instruction) -> Instruction:
         """The slice for this iteration of a value computed before the loop, or the value itself if it is invariant."""
@@ -224,8 +222,7 @@ class _Distribution:
 
     @staticmethod
     def _zeros(index: Instruction, count: int) -> list[Instruction]:
-        shape = index.array_shape
-        return [construct.constant(index, np.zeros((), shape.dtype), shape)] * count
+        return [construct.constant(index, 0, index.array_shape)] * count
 
     def _list(self, element: int, row: Operand) -> Instruction:
         """A list all of whose rows are known, in its own order."""

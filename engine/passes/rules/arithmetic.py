@@ -75,7 +75,7 @@ def subtract(instruction: Instruction) -> Instruction | None:
     if is_positive_zero(y):
         return x
     if is_integer(x) and x is y:
-        return construct.splat_of(instruction, np.zeros((), x.array_shape.dtype), x.array_shape)
+        return construct.splat_of(instruction, 0, x.array_shape)
     if is_negative_zero(x) or (is_integer(x) and is_positive_zero(x)):
         return construct.elementwise(instruction, "negate", y)
     return construct.elementwise(instruction, "add", x, y.operands[0]) if y.opcode == "negate" else None

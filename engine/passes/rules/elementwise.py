@@ -50,12 +50,10 @@ def _moved_operands(instruction: Instruction, opcode: str) -> list[Instruction]:
 
 
 def _computed_before(instruction: Instruction, dimensions: tuple[int, ...]) -> Instruction:
-    operands = [_with_dimensions(instruction, operand, dimensions) for operand in instruction.operands]
+    operands = [
+        operand.operands[0]
+        if (value := splat_value(operand)) is None
+        else construct.splat_of(instruction, value, operand.array_shape.with_dimensions(dimensions))
+        for operand in instruction.operands
+    ]
     return changed(instruction, shape=instruction.array_shape.with_dimensions(dimensions), operands=operands)
-
-
-def _with_dimensions(like: Instruction, operand: Instruction, dimensions: tuple[int, ...]) -> Instruction:
-    value = splat_value(operand)
-    if value is not None:
-        return construct.splat_of(like, value, operand.array_shape.with_dimensions(dimensions))
-    return operand.operands[0]

@@ -36,7 +36,7 @@ def exclusive_or(instruction: Instruction, x: Instruction, other: Instruction) -
     if is_splat_of(other, 0):
         return x
     if x is other:
-        return construct.splat_of(instruction, np.zeros((), x.array_shape.dtype), x.array_shape)
+        return construct.splat_of(instruction, 0, x.array_shape)
     return construct.elementwise(instruction, "not", x) if is_all_ones(other) else None
 
 
@@ -72,5 +72,5 @@ def compare_with_itself(instruction: Instruction) -> Instruction | None:
     lhs, rhs = instruction.operands
     if lhs is not rhs or not (is_integer(lhs) or lhs.array_shape.element_type == "pred"):
         return None
-    holds = np.array(instruction["direction"] in ("EQ", "LE", "GE"))
+    holds = instruction["direction"] in ("EQ", "LE", "GE")
     return construct.splat_of(instruction, holds, instruction.array_shape)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from engine.ir import Instruction
 from engine.passes import construct
 from engine.passes.rewriting import RuleSet, make
@@ -17,7 +15,7 @@ def size_of_a_dimension(instruction: Instruction) -> Instruction:
     """A size is a constant, since shapes are static."""
     (dimension,) = instruction["dimensions"]
     size = instruction.operands[0].array_shape.dimensions[dimension]
-    return construct.constant(instruction, np.array(size, np.int32), instruction.array_shape)
+    return construct.constant(instruction, size, instruction.array_shape)
 
 
 @RULES.on("set-dimension-size")
