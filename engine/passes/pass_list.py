@@ -35,7 +35,6 @@ from engine.passes.order import order_loops, schedule_updates_last
 from engine.passes.outer_products import outer_products
 from engine.passes.outlined_bodies import call_prepared_bodies, with_prepared_bodies
 from engine.passes.reciprocal_square_roots import reciprocal_square_roots
-from engine.passes.recognized_functions import recognized_functions
 from engine.passes.recompute_activations import recompute_activations
 from engine.passes.recompute_differences import recompute_differences
 from engine.passes.recompute_masks import recompute_masks
@@ -127,7 +126,6 @@ FUSION: tuple[Pass, ...] = (
     outer_products,
     simplify_shapes,
     common_subexpressions,
-    recognized_functions,
     sparse_updates,
     reciprocal_square_roots,
     slices_first,

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.python.ops import gen_nn_ops
 
 from engine.errors import UnsupportedOperation
+from engine.evaluate import evaluate
 from engine.ir import Module
 from engine.ir.printer import print_module
 from ipu._internal.compiler import costly_kernels, emission
@@ -78,7 +79,7 @@ def test_they_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emission, "_serialized", lambda c, name, specs: seen.append(name) or original(c, name, specs))
     for operation in OPERATIONS.values():
         imported(operation, tf.TensorSpec((3, 5)))
-    assert OPERATIONS.keys() == costly_kernels.RESULTS.keys() - set(costly_kernels.RESIZING)
+    assert OPERATIONS.keys() == costly_kernels.RESULTS.keys() - {"Erfc", *costly_kernels.RESIZING}
     assert len(seen) == len(OPERATIONS) and all("custom_calls" in each for each in seen)
 
 
@@ -117,3 +118,36 @@ def test_an_error_names_the_operation_as_it_was_traced() -> None:
         imported(
             lambda x: tf.exp(x) + tf.cast(tf.strings.length(tf.strings.as_string(x)), tf.float32), tf.TensorSpec((3,))
         )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_erfc_is_one_operation_also_in_a_loop_and_a_branch(dtype: str) -> None:
+    def function(x: tf.Tensor) -> tf.Tensor:
+        y = tf.while_loop(lambda k, _: k < 3, lambda k, y: (k + 1, tf.math.erfc(y)), (0, x))[1]
+        return tf.cond(y[0] > 0.5, lambda: tf.math.erfc(y), lambda: y) + tf.math.erfc(x)
+
+    module = imported(function, tf.TensorSpec((3,), dtype))
+    opcodes = [each.opcode for each in module.instructions()]
+    assert opcodes.count("erfc") == 3 and "exponential" not in opcodes
+    x = np.array([-0.5, 0.25, 2.0], tf.as_dtype(dtype).as_numpy_dtype)
+    (found,) = evaluate(module, [x])
+    expected, tolerance = function(tf.constant(x)).numpy(), 1e-5 if dtype == "float32" else 2e-2
+    np.testing.assert_allclose(found.astype("f"), expected.astype("f"), rtol=tolerance)
+
+
+def test_erfc_of_a_function_is_one_operation_after_a_gradient() -> None:
+    inner = tf.function(tf.math.erfc, autograph=False)
+    outer = tf.function(lambda x: inner(x) + 1.0, jit_compile=True, autograph=False)
+    concrete = outer.get_concrete_function(tf.TensorSpec((3,)))
+    with tf.GradientTape() as tape:
+        x = tf.constant([1.0, 2.0, 3.0])
+        tape.watch(x)
+        tape.gradient(concrete(x), x)
+    opcodes = [each.opcode for each in module_of(concrete, [tf.TensorSpec((3,))]).instructions()]
+    assert "erfc" in opcodes and "exponential" not in opcodes
+
+
+def test_erfc_of_doubles_is_tensorflows(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = text(imported(tf.math.erfc, tf.TensorSpec((3,), tf.float64)))
+    without_custom_calls(monkeypatch)
+    assert ours == text(imported(tf.math.erfc, tf.TensorSpec((3,), tf.float64)))

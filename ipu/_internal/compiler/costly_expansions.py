@@ -42,6 +42,8 @@ def expanded(call: Instruction, is_dynamic: bool) -> list[Instruction]:
     written = _Writer(call)
     if operation in UNARY:
         written.add(UNARY[operation], call.shape, call.operands)
+    elif operation == "Erfc":
+        written.in_f32("erfc")
     elif operation == "Relu":
         zero = written.zero(call.operands[0].array_shape)
         written.add("maximum", call.shape, (call.operands[0], zero))
@@ -100,6 +102,16 @@ class _Writer:
         scalar = Shape(shape.element_type)
         constant = self.add("constant", scalar, literal=np.zeros((), scalar.dtype))
         return self.add("broadcast", shape, (constant,), dimensions=()) if shape.rank else constant
+
+    def in_f32(self, opcode: str) -> None:
+        """An elementwise operation, of 16-bit floats in float32."""
+        (given,), shape = self.call.operands, self.call.shape
+        wide = given.array_shape.with_type("f32")
+        if wide != shape:
+            given = self.add("convert", wide, (given,))
+        made = self.add(opcode, wide, (given,))
+        if wide != shape:
+            self.add("convert", shape, (made,))
 
     def sum_of_rows(self) -> None:
         """The sum over all dimensions but the last, of 16-bit floats in float32."""

@@ -28,6 +28,7 @@ FACTORIZATIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 RESULTS = {
     "Abs": "y",
     "BiasAddGrad": "output",
+    "Erfc": "y",
     "Exp": "y",
     "IsFinite": "y",
     "Relu": "activations",
@@ -41,6 +42,8 @@ RESULTS = {
     "Tanh": "y",
 }
 """The name of each costly operation's result, by operation."""
+IN_ALL_FUNCTIONS = FACTORIZATIONS.keys() | {"Erfc"}
+"""Operations that are replaced in loops, branches and called functions, too: XLA's HLO of them takes much longer."""
 TARGET = "TensorFlow:"
 """Prefix of the targets of custom calls in place of these operations; the operation follows."""
 RESIZING = ("ResizeBilinear", "ResizeBilinearGrad")
@@ -67,7 +70,8 @@ def is_candidate(operation: tf.Operation) -> bool:
         if operation.get_attr("align_corners") and operation.get_attr("half_pixel_centers"):
             return False
         return {operation.inputs[0].dtype, operation.outputs[0].dtype} <= RESIZED_DTYPES
-    if any(each.dtype not in DTYPES for each in operation.inputs):
+    dtypes = DTYPES - {tf.float64} if operation.type == "Erfc" else DTYPES
+    if any(each.dtype not in dtypes for each in operation.inputs):
         return False
     if operation.type == "BiasAddGrad":
         return bool(operation.get_attr("data_format") == b"NHWC")

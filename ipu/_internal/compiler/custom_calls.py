@@ -1,9 +1,9 @@
 """Functions with custom calls in place of the operations of costly_kernels.py, for the time of a conversion to HLO.
 
-Factorizations of matrices and random numbers (random_numbers.py) are replaced, and checks of values (value_checks.py)
-added, in each function that can be reached: loops, branches and called functions. The other operations, which XLA can
-convert, are replaced in the outer function alone. Placeholders that are no inputs, as models of Keras make them in
-graphs of TensorFlow 1, are left out with all that depends on them and is not returned.
+Factorizations of matrices, erfc and random numbers (random_numbers.py) are replaced, and checks of values
+(value_checks.py) added, in each function that can be reached: loops, branches and called functions. The other
+operations, which XLA can convert, are replaced in the outer function alone. Placeholders that are no inputs, as models
+of Keras make them in graphs of TensorFlow 1, are left out with all that depends on them and is not returned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tensorflow.python.framework.function_def_to_graph import function_def_to_gr
 from tensorflow.python.ops.handle_data_util import copy_handle_data
 
 from engine.ir.value_checks import ValueCheck
-from ipu._internal.compiler.costly_kernels import FACTORIZATIONS, constants, is_candidate, make_custom_call, results
+from ipu._internal.compiler.costly_kernels import IN_ALL_FUNCTIONS, constants, is_candidate, make_custom_call, results
 from ipu._internal.compiler.random_numbers import compiled_by_xla, draw_as_kernels, drawn_otherwise, is_xla_call
 from ipu._internal.compiler.value_checks import RULES, assertion, check_node, checks_of, texts_of
 from ipu._internal.compiler.value_checks import SUFFIX as CHECK_SUFFIX
@@ -85,11 +85,14 @@ class _Functions:
         candidates = {
             key: each
             for key, each in operations.items()
-            if self.costly and (outermost or each.type in FACTORIZATIONS) and is_candidate(each)
+            if self.costly and (outermost or each.type in IN_ALL_FUNCTIONS) and is_candidate(each)
         }
         checks = self._checks(operations.values(), graph) if self.checks else {}
+        definition = context.context().get_function_def(name)
+        # A tape changes the function that an operation of a graph calls, but not that of the definition.
+        nodes = {node.name: node for node in definition.node_def}
         called = {
-            key: self._of_call(each, graph, by_xla)
+            key: self._of_call(each, nodes[key], graph, by_xla)
             for key, each in operations.items()
             if each.type in CALLS and not (key in checks and each.type in BRANCHES)
         }
@@ -97,7 +100,6 @@ class _Functions:
         draws = not by_xla and any(map(drawn_otherwise, operations.values()))
         if not candidates and not called and not checks and not draws and not _has_unfed(graph):
             return None
-        definition = context.context().get_function_def(name)
         _add_checks(definition, {operations[key]: found for key, found in checks.items()}, self.passing)
         known = constants(definition)
         _replace(definition, {key: each for key, each in candidates.items() if key not in known})
@@ -136,10 +138,10 @@ class _Functions:
             return None
         return assertion(texts_of(assertions[0]))
 
-    def _of_call(self, call: tf.Operation, graph: Any, by_xla: bool) -> dict[str, str]:
-        """The names of the functions in place of those that an operation calls, where they need any."""
+    def _of_call(self, call: tf.Operation, node: NodeDef, graph: Any, by_xla: bool) -> dict[str, str]:
+        """The names of the functions in place of those that a node, an operation of the graph, calls, if any."""
         found = {}
-        for each in _functions(call.node_def):
+        for each in _functions(node):
             inner = by_xla or is_xla_call(call)
             if not self._is_affected(each.name, graph, inner):
                 continue
@@ -169,7 +171,7 @@ class _Functions:
         if (name, by_xla) not in self._affected:
             graph = _graph(name, outer)
             self._affected[name, by_xla] = _has_unfed(graph) or any(
-                (self.costly and each.type in FACTORIZATIONS)
+                (self.costly and each.type in IN_ALL_FUNCTIONS)
                 or (self.checks and each.type in RULES)
                 or (not by_xla and drawn_otherwise(each))
                 or (each.type in CALLS and self._calls_affected(each, graph, by_xla))
