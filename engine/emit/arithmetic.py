@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.codelets.language.lanes import F32, F64, I64, REGISTER_TYPES, Lanes, is_complex, is_float, is_signed
 from engine.emit import estimates
 from engine.emit.loops import if_any
-from engine.emit.registry import complex_emitter, emitter
+from engine.emit.registry import complex_emitter, emitter, numbers_in
 from engine.ir.floating_point import EXPONENTS
 from engine.machine_code.llvm import ir
 from engine.program.nest import Operation
@@ -124,21 +124,16 @@ def emit_maximum_number(lanes: Lanes, op: Operation, operands: list[ir.Value]) -
 
 
 def _has_nan(constant: ir.Constant) -> bool:
-    values = constant.constant if isinstance(constant.constant, list | tuple) else [constant.constant]
-    numbers = [getattr(v, "constant", v) for v in values]
-    return any(not isinstance(n, int | float) or n != n for n in numbers)
+    return any(not isinstance(n, int | float) or n != n for n in numbers_in(constant))
 
 
-@emitter("and", "or", "xor")
+BITWISE = {"and": "and_", "or": "or_", "xor": "xor", "not": "not_"}
+
+
+@emitter(*BITWISE)
 def emit_bitwise(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """Operates bit by bit, and logically on pred."""
-    return {"and": lanes.builder.and_, "or": lanes.builder.or_, "xor": lanes.builder.xor}[op.opcode](*operands)
-
-
-@emitter("not")
-def emit_not(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Inverts bit by bit, and logically on pred."""
-    return lanes.builder.not_(operands[0])
+    return getattr(lanes.builder, BITWISE[op.opcode])(*operands)
 
 
 @emitter("shift-left", "shift-right-arithmetic", "shift-right-logical")
@@ -247,12 +242,6 @@ def is_finite_16(lanes: Lanes, bits: ir.Value, element_type: str) -> ir.Value:
     """Tests the exponent bits of 16-bit floats as they are in memory: true where a value is finite."""
     ones = lanes.constant("u16", EXPONENTS[element_type])
     return lanes.builder.icmp_unsigned("!=", lanes.builder.and_(bits, ones), ones)
-
-
-@emitter("popcnt")
-def emit_popcnt(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """The number of one bits."""
-    return lanes.intrinsic("ctpop", operands[0])
 
 
 @emitter("count-leading-zeros")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import frexp, isfinite
+from typing import Any
 
 from engine.codelets.language.lanes import Lanes, is_complex
 from engine.errors import UnsupportedOperation
@@ -60,7 +61,11 @@ def _is_scaled_by_power_of_two(operation: Operation, operands: list[ir.Value]) -
 
 def _number(constant: ir.Constant) -> float | None:
     """Returns the float that a constant has in all lanes, or None if the lanes differ."""
+    first, *others = numbers_in(constant)
+    return first if isinstance(first, float) and all(each == first for each in others) else None
+
+
+def numbers_in(constant: ir.Constant) -> list[Any]:
+    """The numbers in the lanes of a constant, or what LLVM has in place of them."""
     values = constant.constant if isinstance(constant.constant, list | tuple) else [constant.constant]
-    first = getattr(values[0], "constant", values[0])
-    same = all(getattr(each, "constant", each) == first for each in values)
-    return first if same and isinstance(first, float) else None
+    return [getattr(each, "constant", each) for each in values]

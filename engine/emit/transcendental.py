@@ -243,11 +243,12 @@ FUNCTIONS: dict[str, tuple[str, Callable[..., ir.Value]]] = {
     "atan2": ("atan2", arctangent),
 }
 """The C function for f64, and the polynomial for other floats."""
-ROUNDINGS = {
+INTRINSICS = {
     "floor": "floor",
     "ceil": "ceil",
     "round-nearest-even": "roundeven",
     "round-nearest-afz": "round",
+    "popcnt": "ctpop",
 }
 
 
@@ -310,7 +311,7 @@ def emit_logistic(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.V
     return builder.fdiv(one, builder.fadd(one, power))
 
 
-@emitter(*ROUNDINGS)
-def emit_rounding(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Rounds to a whole number; zeros keep their sign."""
-    return lanes.intrinsic(ROUNDINGS[op.opcode], operands[0])
+@emitter(*INTRINSICS)
+def emit_intrinsic(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """Rounds to a whole number, where zeros keep their sign, or counts the one bits."""
+    return lanes.intrinsic(INTRINSICS[op.opcode], operands[0])

@@ -15,7 +15,7 @@ from engine.codelets.interpolation import encoded_interpolation
 from engine.codelets.language.encoded import Encoded, HostWork, encoded_loop
 from engine.codelets.language.exceptions import encoded_exception_check
 from engine.codelets.language.vertex import encoded_vertex
-from engine.codelets.pooling.gradients import encoded_select_and_scatter
+from engine.codelets.pooling.overlapping_pool_gradient import encoded_select_and_scatter
 from engine.codelets.products.contract_plain import encoded_product
 from engine.codelets.random import encoded_bits, encoded_draw, encoded_next_state
 from engine.codelets.rows.dynamic_slice import encoded_slice

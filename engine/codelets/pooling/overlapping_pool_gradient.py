@@ -16,8 +16,9 @@ from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.record import Address, Record, block
 from engine.codelets.pooling.pool_axis import PoolAxis, along_row, axes_of
+from engine.codelets.pooling.pool_gradient import encoded_pool_gradient
 from engine.codelets.pooling.pool_kernels import choosing, gathering
-from engine.ir.pooling import positions_bytes, spatial_dimensions
+from engine.ir.pooling import is_apart, positions_bytes, spatial_dimensions
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.work.select_and_scatter import SelectAndScatterWork
 
@@ -111,3 +112,8 @@ def encoded_overlapping_pools(work: SelectAndScatterWork) -> Encoded:
     )
     codelet = overlapping_pool_gradient(work.select, operand.element_type, wide.positions, wide.stride)
     return Encoded.of(codelet, block(parameters), positions_bytes(source, work.window))
+
+
+def encoded_select_and_scatter(work: SelectAndScatterWork) -> Encoded:
+    """The codelet for windows that are apart, or that overlap, with its parameters and scratch."""
+    return (encoded_pool_gradient if is_apart(work.source.shape, work.window) else encoded_overlapping_pools)(work)

@@ -7,8 +7,9 @@ from typing import Any
 
 from engine.codelets.language import vector
 from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.lanes import Lanes
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I32, I64, POINTER, VOID, call
+from engine.codelets.language.memory import I64, call
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
@@ -16,16 +17,6 @@ LANES = lanes()
 NAME = f"v{LANES}i64"
 LIMITS = {"smin": (1 << 63) - 1, "smax": -(1 << 63)}
 """Neutral entries: the greatest for a minimum, the least for a maximum."""
-
-
-def _load(builder: ir.IRBuilder, address: ir.Value, mask: ir.Value, otherwise: int) -> ir.Value:
-    pointer, kind = builder.inttoptr(address, POINTER), vector.vector_type(I64)
-    return call(builder, f"masked.load.{NAME}.p0", kind, pointer, I32(8), mask, vector.all_lanes(otherwise, I64))
-
-
-def _store(builder: ir.IRBuilder, value: ir.Value, address: ir.Value, mask: ir.Value) -> None:
-    pointer = builder.inttoptr(address, POINTER)
-    call(builder, f"masked.store.{NAME}.p0", VOID, value, pointer, I32(8), mask)
 
 
 def _begun(builder: ir.IRBuilder, count: ir.Value, carried: list[ir.Value]) -> tuple[EmittedLoop, ir.Value, ir.Value]:
@@ -43,7 +34,7 @@ def fill_table(builder: ir.IRBuilder, table: ir.Value, count: ir.Value, step: ir
     distance = vector.splat(builder, builder.mul(step, I64(LANES)))
     loop, offset, mask = _begun(builder, count, [first])
     (entries,) = loop.carried
-    _store(builder, entries, builder.add(table, offset), mask)
+    Lanes(builder, LANES).store(entries, builder.add(table, offset), "s64", mask, is_first=False)
     loop.close([builder.add(entries, distance)])
 
 
@@ -51,17 +42,20 @@ def fill_table(builder: ir.IRBuilder, table: ir.Value, count: ir.Value, step: ir
 def double_table(builder: ir.IRBuilder, source: ir.Value, target: ir.Value, count: ir.Value) -> None:
     """target[i] = 2 * source[i], i < count."""
     loop, offset, mask = _begun(builder, count, [])
-    entries = _load(builder, builder.add(source, offset), mask, 0)
-    _store(builder, builder.shl(entries, vector.all_lanes(1, I64)), builder.add(target, offset), mask)
+    entries = Lanes(builder, LANES).load(builder.add(source, offset), "s64", mask, is_first=False)
+    Lanes(builder, LANES).store(
+        builder.shl(entries, vector.all_lanes(1, I64)), builder.add(target, offset), "s64", mask, is_first=False
+    )
     loop.close()
 
 
 def _extremum(operation: str) -> Any:
     @intrinsic
     def entry(builder: ir.IRBuilder, table: ir.Value, count: ir.Value) -> ir.Value:
-        limit, kind = LIMITS[operation], vector.vector_type(I64)
-        loop, offset, mask = _begun(builder, count, [vector.all_lanes(limit, I64)])
-        entries = _load(builder, builder.add(table, offset), mask, limit)
+        limit, kind = vector.all_lanes(LIMITS[operation], I64), vector.vector_type(I64)
+        loop, offset, mask = _begun(builder, count, [limit])
+        entries = Lanes(builder, LANES).load(builder.add(table, offset), "s64", mask, is_first=False)
+        entries = builder.select(mask, entries, limit)
         found = call(builder, f"{operation}.{NAME}", kind, *loop.carried, entries)
         loop.close([found])
         return call(builder, f"vector.reduce.{operation}.{NAME}", I64, found)
