@@ -71,7 +71,7 @@ class Findings:
         shape = use.buffer.shape
         return DebugError(
             f"Expected each element to be written by one tile at most. Received: {position_of(shape, cell)} of "
-            f"{_named(use.buffer)}, which tiles {first} and {second} both write in {self._title()}. "
+            f"{_named(use.buffer)}, which tiles {first} and {second} both write in {title(self._set)}. "
             f"Give units slices of their own, or state one_worker."
         )
 
@@ -136,10 +136,7 @@ class Findings:
     def _who(self, tile: int) -> str:
         lo, hi = self._ranges[tile]
         units = f"unit {lo}" if hi == lo + 1 else f"units {lo} to {hi - 1}"
-        return f"{self._title()} on tile {tile} ({units} of {self._set.units})"
-
-    def _title(self) -> str:
-        return title(self._set)
+        return f"{title(self._set)} on tile {tile} ({units} of {self._set.units})"
 
 
 def title(compute_set: ComputeSet) -> str:

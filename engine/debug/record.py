@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,9 +32,9 @@ class Superstep:
     op_name: str
     units: int
     tiles: int
+    bytes: np.ndarray
+    latest: np.ndarray
     runs: int = 0
-    bytes: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    latest: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     host_bytes: int = 0
 
     @property
@@ -71,8 +71,8 @@ class DebugRecord:
     def know(self, compute_set: ComputeSet, tiles: int, number: int) -> None:
         """Registers a compute set of the step table, which `tiles` tiles will run in superstep `number`."""
         if id(compute_set) not in self._known:
-            made = Superstep(number, compute_set.name, compute_set.op_name, compute_set.units, tiles)
-            made.bytes, made.latest = (np.zeros((self.tiles, self.tiles), np.int64) for _ in range(2))
+            moved, latest = (np.zeros((self.tiles, self.tiles), np.int64) for _ in range(2))
+            made = Superstep(number, compute_set.name, compute_set.op_name, compute_set.units, tiles, moved, latest)
             self._known[id(compute_set)] = made
             self.supersteps.append(made)
 

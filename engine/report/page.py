@@ -110,13 +110,14 @@ def page(data: dict[str, Any]) -> str:
         name: getattr(numbers, name) for name in ("count", "signed", "short", "size", "duration", "percent")
     }
     specifications = charts(data)
+    scripts = [(TEMPLATES / name).read_text(encoding="utf-8") for name in SCRIPTS]
     starting.join()
     made = environment.get_template("report.html.j2").render(
         report=data,
         pictures={name: picture(each, name) for name, each in specifications.items()},
         packed=packed(data, specifications),
         style=style_sheet(),
-        script=_script(),
+        script="\n".join(['"use strict";', "(() => {", *scripts, "})();"]),
         rows=ROWS,
         shown_ipu=None if data["pipeline"] is None else shown_ipu(data),
         alive=_alive(data),
@@ -127,11 +128,6 @@ def page(data: dict[str, Any]) -> str:
     )
     before, mark, rest = made.partition(MARK)
     return labelled(before) + mark + rest
-
-
-def _script() -> str:
-    parts = [(TEMPLATES / name).read_text(encoding="utf-8") for name in SCRIPTS]
-    return "\n".join(['"use strict";', "(() => {", *parts, "})();"])
 
 
 def _alive(data: dict[str, Any]) -> list[dict[str, Any]]:

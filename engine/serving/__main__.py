@@ -92,7 +92,7 @@ def _serve(options: argparse.Namespace, with_steps: WithSteps | None) -> None:
     try:
         from engine.serving.application import Application
         from engine.serving.limits import ClientLimits
-        from engine.serving.server import Certificate, bound_socket, server
+        from engine.serving.server import bound_socket, server
     except ModuleNotFoundError as error:
         if error.name not in PACKAGES:
             raise
@@ -111,21 +111,20 @@ def _serve(options: argparse.Namespace, with_steps: WithSteps | None) -> None:
         batch_window=options.batch_window / 1e3,
         poll_period=options.poll_seconds,
     )
-    certificate = options.ssl_certfile and Certificate(
-        options.ssl_certfile, options.ssl_keyfile, options.ssl_keyfile_password
-    )
+    names = ("ssl_certfile", "ssl_keyfile", "ssl_keyfile_password") if options.ssl_certfile else ()
+    tls = {name: getattr(options, name) for name in names}
     reload = reloading(
         options.directory, options.name, with_steps, options.objects, timeout=options.predict_timeout or None
     )
     application = Application(servable, client_limits, reload)
     proxies = [each.strip() for each in options.forwarded_allow_ips.split(",") if each.strip()]
-    made = server(application, CONNECTIONS_PER_REQUEST * options.max_requests, certificate, proxies)
+    made = server(application, CONNECTIONS_PER_REQUEST * options.max_requests, proxies, **tls)
     listener = bound_socket(options.host, options.port)
     host, port = listener.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host
     logger.info(
         "Serving %s://%s:%d/v1/models/%s, version %d, batches of %s, loaded in %.2f s",
-        *("https" if certificate else "http", address, port, servable.name, servable.version),
+        *("https" if options.ssl_certfile else "http", address, port, servable.name, servable.version),
         *(servable.manifest.batch_size or "one shape", time.perf_counter() - begin),
     )
     made.run(sockets=[listener])

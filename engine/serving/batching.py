@@ -173,15 +173,12 @@ class Batcher:
             return
         loop = asyncio.get_running_loop()
         end = loop.time() + self._window
-        while (rows := self._waiting_rows()) < self._expected and (left := end - loop.time()) > 0:
+        while (rows := sum(part.rows for part in self._waiting)) < self._expected and (left := end - loop.time()) > 0:
             self._arrived.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._arrived.wait(), left)
         self._expected = max(1, min(rows, self._batch_size))
         self._arrived.set()
-
-    def _waiting_rows(self) -> int:
-        return sum(part.rows for part in self._waiting)
 
     def _next_batch(self) -> list[RequestPart]:
         """The first waiting parts that fit into a batch; those of cancelled requests are dropped."""

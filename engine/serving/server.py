@@ -11,7 +11,6 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from heapq import nsmallest
 from typing import Any, cast
@@ -61,15 +60,6 @@ FULL = JSONResponse(
     {"error": "The server has as many connections as it takes, all of them with requests"}, 503, {"connection": "close"}
 )
 """The application of connections for which there is no space, as all others have requests under way."""
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """The files of a server that speaks TLS: a certificate chain and its private key, both in PEM."""
-
-    chain: str
-    key: str | None = None
-    password: str | None = None
 
 
 class Connection(H11Protocol):
@@ -303,15 +293,13 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def server(
-    application: Application,
-    most_connections: int,
-    certificate: Certificate | None = None,
-    proxies: Sequence[str] = (),
+    application: Application, most_connections: int, proxies: Sequence[str] = (), **tls: str | None
 ) -> uvicorn.Server:
     """A server to run with sockets: `server(...).run(sockets=[...])` ends at SIGINT and SIGTERM.
 
-    The clients of a proxy whose address is in `proxies` are those that the header X-Forwarded-For names. Raises
-    ConfigurationError for a certificate that cannot be used.
+    The clients of a proxy whose address is in `proxies` are those that the header X-Forwarded-For names. A server that
+    speaks TLS has `ssl_certfile`, a certificate chain, `ssl_keyfile`, its private key, both in PEM, and
+    `ssl_keyfile_password`. Raises ConfigurationError for a certificate that cannot be used.
     """
     _allow_files(most_connections + OTHER_FILES)
     rounds = Rounds()
@@ -330,16 +318,14 @@ def server(
         timeout_graceful_shutdown=GRACE,
         h11_max_incomplete_event_size=HEADER_BYTES,
         ws="none",
-        ssl_certfile=certificate.chain if certificate else None,
-        ssl_keyfile=certificate.key if certificate else None,
-        ssl_keyfile_password=certificate.password if certificate else None,
+        **cast(Any, tls),
     )
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(
             f"Expected a certificate chain and its private key in PEM, by --ssl-certfile and --ssl-keyfile. Received: "
-            f"{certificate.chain if certificate else None}: {error}."
+            f"{config.ssl_certfile}: {error}."
         ) from error
     if config.ssl is not None:
         config.http_protocol_class = cast(Any, partial(_with_tls, config.ssl, most_connections, rounds))

@@ -16,7 +16,7 @@ import numpy as np
 from engine.serving.application import Application
 from engine.serving.limits import ClientLimits
 from engine.serving.servable import open_servable, reloading
-from engine.serving.server import Certificate, bound_socket, server
+from engine.serving.server import bound_socket, server
 from ipu._internal.serving.host_steps import with_steps
 from ipu.ipu_strategy import IPUStrategy
 from tests.interrupting import PATIENCE_SECONDS, wait_for
@@ -85,13 +85,13 @@ def running(
     limits: ClientLimits | None = None,
     name: str | None = None,
     most_connections: int = 1000,
-    certificate: Certificate | None = None,
+    **tls: str,
 ) -> Iterator[Client]:
     """A server for a directory, in a thread, with a client; at the end the server stops in order."""
     servable = open_servable(directory, name, with_steps)
     listener = bound_socket("127.0.0.1", 0)
     reload = reloading(directory, name, with_steps)
-    made = server(Application(servable, limits or PATIENT, reload), most_connections, certificate)
+    made = server(Application(servable, limits or PATIENT, reload), most_connections, **tls)
     made.config.timeout_graceful_shutdown = int(PATIENCE_SECONDS)
     thread = threading.Thread(target=made.run, kwargs={"sockets": [listener]})
     thread.start()

@@ -223,9 +223,9 @@ def test_it_speaks_tls(mlp: tuple[Path, Any], tmp_path: Path) -> None:
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(chain)]
     subprocess.run([*made, *subject], check=True, capture_output=True)
-    certificate = server.Certificate(str(chain), str(key))
+    files = {"ssl_certfile": str(chain), "ssl_keyfile": str(key)}
     trusting = ssl.create_default_context(cafile=str(chain))
-    with running(mlp[0], certificate=certificate, most_connections=40) as client, contextlib.ExitStack() as opened:
+    with running(mlp[0], most_connections=40, **files) as client, contextlib.ExitStack() as opened:
         silent = [opened.enter_context(connected(client, b"")) for _ in range(100)]
         for words in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01"):
             opened.enter_context(connected(client, words))
@@ -238,6 +238,6 @@ def test_it_speaks_tls(mlp: tuple[Path, Any], tmp_path: Path) -> None:
         assert is_closed(silent[0]), "more handshakes are pending than connections are allowed"
     application = Application(open_servable(mlp[0]))
     with pytest.raises(ConfigurationError, match="--ssl-certfile"):
-        server.server(application, 10, server.Certificate(str(tmp_path / "missing.pem")))
+        server.server(application, 10, ssl_certfile=str(tmp_path / "missing.pem"))
     with pytest.raises(ConfigurationError, match="--ssl-certfile"):
-        server.server(application, 10, server.Certificate(str(key), str(chain)))
+        server.server(application, 10, ssl_certfile=str(key), ssl_keyfile=str(chain))
