@@ -15,20 +15,15 @@ import numpy as np
 import orjson
 
 from engine.serving.errors import RequestError
-from engine.serving.manifest import STRING, Manifest, TensorManifest
+from engine.serving.manifest import NUMPY_DTYPES, STRING, Manifest, TensorManifest
 
 SIGNATURE = "serving_default"
 BASE64 = "b64"
 MOST_AT_ONCE = 1 << 14
 """Most numbers that are converted to text in one call."""
-TYPE_NAMES = {
-    **{"float16": "DT_HALF", "float32": "DT_FLOAT", "float64": "DT_DOUBLE", "bfloat16": "DT_BFLOAT16"},
-    **{"int8": "DT_INT8", "int16": "DT_INT16", "int32": "DT_INT32", "int64": "DT_INT64", "bool": "DT_BOOL"},
-    **{"uint8": "DT_UINT8", "uint16": "DT_UINT16", "uint32": "DT_UINT32", "uint64": "DT_UINT64"},
-    STRING: "DT_STRING",
+TYPE_NAMES = {name: f"DT_{name.upper()}" for name in (*NUMPY_DTYPES, STRING)} | {
+    **{"float16": "DT_HALF", "float32": "DT_FLOAT", "float64": "DT_DOUBLE"},
 }
-
-
 JSON_NAMES = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
 
 
@@ -119,7 +114,7 @@ def metadata(name: str, version: int, manifest: Manifest) -> dict[str, Any]:
 def _tensor_info(tensor: TensorManifest, manifest: Manifest) -> dict[str, Any]:
     sizes = list(tensor.shape) if manifest.batch_size is None else [-1, *tensor.shape[1:]]
     shape = {"dim": [{"size": str(size), "name": ""} for size in sizes], "unknown_rank": False}
-    return {"dtype": TYPE_NAMES.get(tensor.dtype, "DT_INVALID"), "tensor_shape": shape, "name": tensor.name}
+    return {"dtype": TYPE_NAMES[tensor.dtype], "tensor_shape": shape, "name": tensor.name}
 
 
 def parsed(body: bytes) -> dict[str, Any]:
@@ -136,20 +131,12 @@ def parsed(body: bytes) -> dict[str, Any]:
 def _parsed_by_python(body: bytes) -> Any:
     """Parses JSON that orjson refuses: NaN and Infinity, as TensorFlow Serving has them, and lone surrogates.
 
-    Functions in Python for numbers let other threads run meanwhile. Raises RequestError.
+    A function in Python for floats lets other threads run meanwhile. Raises RequestError.
     """
     try:
-        return json.loads(body.decode("utf-8"), parse_float=_in_range, parse_int=_whole, parse_constant=_constant)
+        return json.loads(body.decode("utf-8"), parse_float=_in_range)
     except (ValueError, RecursionError) as error:
         raise RequestError(400, f"JSON Parse error: {str(error)[:200]}") from error
-
-
-def _whole(number: str) -> int:
-    return int(number)
-
-
-def _constant(name: str) -> float:
-    return float(name)
 
 
 def _in_range(number: str) -> float:
