@@ -19,7 +19,7 @@ from benchmarks.kernels import MIB, Kernel, of_codelet
 from engine.machine_code.caches import UNITS, second_level
 from engine.program.buffer import Buffer
 from engine.program.program import ComputeSet
-from engine.runtime.executor import step_table, sync_row
+from engine.runtime.executor import RowKind, control_row, step_table
 
 FIRST_LEVEL = 1 << 15
 """Bytes of a core's first-level cache: no processor with vectors has less."""
@@ -77,7 +77,7 @@ def measured_roofs(workers: int, rounds: int, nanoseconds: float) -> Roofs:
     holds = [workers * second_level(), max(last_level(), 2 * workers * second_level()), inf]
     sizes = [holds[0] // 2, min(holds[1] // 2, 4 * holds[0]), MEMORY]
     flows = [_flows(int(size)) for size in sizes]
-    barriers = Kernel("barriers", 1.0, lambda count: step_table([sync_row(count)] * BARRIERS, count))
+    barriers = Kernel("barriers", 1.0, lambda count: step_table([control_row(RowKind.SYNC, count)] * BARRIERS, count))
     for _ in range(rounds):
         for kernel in (peak, *(each for flow in flows for each in flow), *[barriers] * (workers > 1)):
             kernel.time(workers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from engine.runtime.executor import new_scratch, new_state, step_table, sync_row
+from engine.runtime.executor import RowKind, control_row, new_scratch, new_state, step_table
 from engine.runtime.threads import worker_count
 from engine.runtime.workers import run_table
 
@@ -24,7 +24,7 @@ def barrier_nanoseconds(workers: int | None = None) -> float:
     workers = workers or worker_count()
     if workers == 1:
         return 0.0
-    table = step_table([sync_row(workers)] * BARRIERS, workers)
+    table = step_table([control_row(RowKind.SYNC, workers)] * BARRIERS, workers)
     scratch, state, taken = new_scratch(workers, 0), new_state(workers), []
     for _ in range(CALLS):
         start = time.perf_counter()

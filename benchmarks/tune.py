@@ -38,7 +38,7 @@ from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction
 from engine.runtime.executable import inline_work
-from engine.runtime.executor import new_scratch, new_state, step_table, sync_row
+from engine.runtime.executor import RowKind, control_row, new_scratch, new_state, step_table
 from engine.runtime.threads import usable_cores
 from engine.runtime.workers import run_table
 from engine.whole_files import write_whole
@@ -75,7 +75,7 @@ def least(kernel: Kernel, rounds: int, workers: int = 1) -> float:
 
 
 def barrier(rounds: int, nanoseconds: float) -> dict[str, float]:
-    rows = Kernel("barriers", 1.0, lambda workers: step_table([sync_row(workers)] * BARRIERS, workers))
+    rows = Kernel("barriers", 1.0, lambda workers: step_table([control_row(RowKind.SYNC, workers)] * BARRIERS, workers))
     return {"barrier": nanoseconds * least(rows, rounds, 2) / BARRIERS}
 
 
@@ -89,7 +89,7 @@ def small_element(rounds: int, nanoseconds: float) -> dict[str, float]:
 
 def threads(rounds: int, nanoseconds: float) -> dict[str, float]:
     """The time of a call without work with two workers."""
-    rows, scratch, state, taken = step_table([sync_row(2)], 2), new_scratch(2, 64), new_state(2), []
+    rows, scratch, state, taken = step_table([control_row(RowKind.SYNC, 2)], 2), new_scratch(2, 64), new_state(2), []
     for _ in range(10 * rounds):
         start = time.perf_counter()
         run_table(rows, 1, 2, scratch, state)

@@ -36,8 +36,9 @@ class EvaluatedExecutable:
     ) -> None:
         self.module = explicit_rounding(module, floating_point)
         self.exceptions = floating_point.exceptions
-        self.roles = roles
-        self.constants = constants
+        self.roles, self.constants = roles, constants
+        self._feeds = [number for number, role in enumerate(roles) if role == "feed"]
+        self._variables = [number for number, role in enumerate(roles) if role == "variable"]
 
     @property
     def queues(self) -> dict[str, QueueSignature]:
@@ -72,7 +73,9 @@ class EvaluatedExecutable:
                     variable.write(value)
                 name, origin, elements = raised[0]
                 raise exception(name, origin, elements, step, steps)
-            self._update(results, variables)
+            for number, variable in zip(self._variables, variables, strict=True):
+                if number in self.module.aliases:
+                    variable.write(results[self.module.aliases[number]])
             updated = set(self.module.aliases.values())
             step_outputs = [r for index, r in enumerate(results) if index not in updated]
             kept = [*kept, step_outputs] if outputs == "all" else [step_outputs]
@@ -87,11 +90,8 @@ class EvaluatedExecutable:
     def _check(self, steps: int, feeds: list[RowFeed]) -> None:
         if steps < 1:
             raise StepCountError(f"Expected at least 1 step. Received: {steps}.")
-        for number, feed in zip(self._numbers("feed"), feeds, strict=True):
+        for number, feed in zip(self._feeds, feeds, strict=True):
             feed.check_steps(number, steps, self._rows(number))
-
-    def _numbers(self, role: str) -> list[int]:
-        return [number for number, each in enumerate(self.roles) if each == role]
 
     def _rows(self, number: int) -> int:
         dimensions = self.module.entry.parameters[number].array_shape.dimensions
@@ -99,14 +99,9 @@ class EvaluatedExecutable:
 
     def _arguments(self, step: int, feeds: list[RowFeed], variables: list[DeviceBuffer]) -> list[np.ndarray]:
         arguments = dict(self.constants)
-        for number, feed in zip(self._numbers("feed"), feeds, strict=True):
+        for number, feed in zip(self._feeds, feeds, strict=True):
             dimensions = self.module.entry.parameters[number].array_shape.dimensions
             arguments[number] = feed.step(step, self._rows(number)).reshape(dimensions)
-        for number, variable in zip(self._numbers("variable"), variables, strict=True):
+        for number, variable in zip(self._variables, variables, strict=True):
             arguments[number] = variable.read()
         return [arguments[number] for number in range(len(self.roles))]
-
-    def _update(self, results: tuple[np.ndarray, ...], variables: list[DeviceBuffer]) -> None:
-        for number, variable in zip(self._numbers("variable"), variables, strict=True):
-            if number in self.module.aliases:
-                variable.write(results[self.module.aliases[number]])

@@ -13,14 +13,11 @@ from engine.runtime.executor import (
     CONTROL_FLOW,
     PARTS,
     Column,
-    branch_row,
+    RowKind,
     claimed_row,
     compute_row,
-    iteration_row,
-    jump_row,
-    repeat_row,
+    control_row,
     step_table,
-    sync_row,
 )
 
 
@@ -49,7 +46,7 @@ class TableBuilder:
         for at, compute_set in enumerate(self.sets):
             self._add_marks(at_position.get(at, []), free)
             if waits[at] == Sync.BARRIER:
-                self.rows.append(sync_row(self.workers))
+                self.rows.append(control_row(RowKind.SYNC, self.workers))
             row = compute_row(*self.work[at], ranges_of(compute_set, self.workers))
             if compute_set.claimed and self.workers > 1:
                 parts = 1 if compute_set.one_worker else PARTS
@@ -73,19 +70,21 @@ class TableBuilder:
         rows, workers = self.rows, self.workers
         for mark in marks:
             if not met and workers > 1 and mark not in free:
-                rows.append(sync_row(workers))
+                rows.append(control_row(RowKind.SYNC, workers))
             met = mark.kind in ("jump", "leave")
             if mark.kind == "label":
                 self.labels[mark.label] = len(rows)
             elif mark.kind == "leave":
                 self.labels[-len(rows)] = len(rows) + 1
-                rows.append(jump_row(workers, -len(rows), leaves=True))
+                rows.append(control_row(RowKind.JUMP, workers, -len(rows), when=True))
             elif mark.kind == "repeat":
-                rows.append(repeat_row(workers, mark.label, mark.iterations, mark.counter, mark.when))
+                rows.append(control_row(RowKind.REPEAT, workers, mark.label, mark.iterations, mark.when, mark.counter))
             elif mark.known is not None:
                 preds = self.preds.setdefault(mark.known, np.array(mark.known.values, np.int8)).ctypes.data
-                rows.append(iteration_row(workers, mark.label, mark.known.counter, preds, mark.when))
+                rows.append(control_row(RowKind.ITERATION, workers, mark.label, preds, mark.when, mark.known.counter))
             elif mark.predicate is None:
-                rows.append(jump_row(workers, mark.label, mark.when))
+                rows.append(control_row(RowKind.JUMP, workers, mark.label, when=mark.when))
             else:
-                rows.append(branch_row(workers, mark.label, self.location(mark.predicate)[0], mark.when))
+                rows.append(
+                    control_row(RowKind.BRANCH, workers, mark.label, self.location(mark.predicate)[0], mark.when)
+                )

@@ -326,29 +326,16 @@ def claimed_row(computes: list[int], words: int, awaited: int, parts: int = PART
     return [RowKind.CLAIMED, *computes[1 : Column.TARGET], words, awaited, parts, *computes[Column.RANGES :]]
 
 
-def sync_row(workers: int) -> list[int]:
-    """A row at which all workers wait for each other."""
-    return [RowKind.SYNC] + [0] * (Column.RANGES - 1 + 2 * workers)
+def control_row(
+    kind: RowKind, workers: int, target: int = 0, value: int = 0, when: bool = False, counter: int = 0
+) -> list[int]:
+    """A sync, or a jump to row `target`.
 
-
-def branch_row(workers: int, target: int, predicate: int, when: bool) -> list[int]:
-    """A row that jumps to row `target` if the pred at the address `predicate` is `when`."""
-    return [RowKind.BRANCH, 0, 0, target, predicate, int(when)] + [0] * (2 * workers)
-
-
-def jump_row(workers: int, target: int, leaves: bool = False) -> list[int]:
-    """A row that jumps to row `target`. With `leaves` an interrupted call may leave its step instead."""
-    return [RowKind.JUMP, 0, 0, target, 0, int(leaves)] + [0] * (2 * workers)
-
-
-def repeat_row(workers: int, target: int, iterations: int, counter: int, leaves: bool = False) -> list[int]:
-    """A row that jumps to row `target` until a worker's counter, which starts at 0, has counted `iterations`."""
-    return [RowKind.REPEAT, 0, counter, target, iterations, int(leaves)] + [0] * (2 * workers)
-
-
-def iteration_row(workers: int, target: int, counter: int, predicates: int, when: bool) -> list[int]:
-    """A row that jumps to row `target` in iterations whose pred, in the array at address `predicates`, is `when`."""
-    return [RowKind.ITERATION, 0, counter, target, predicates, int(when)] + [0] * (2 * workers)
+    `value` is the address of a branch's pred, that of a pred for each iteration, or the iterations of a repeat row. A
+    pred jumps if it is `when`; at other jumps an interrupted call may leave its step if `when`. Each worker counts for
+    itself, in its `counter`.
+    """
+    return [kind, 0, counter, target, value, int(when)] + [0] * (2 * workers)
 
 
 def step_table(rows: Sequence[Sequence[int]], workers: int) -> np.ndarray:

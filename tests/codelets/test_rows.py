@@ -15,7 +15,7 @@ from engine.codelets.host.rows import (
     point_feed,
 )
 from engine.codelets.language import record
-from engine.runtime.executor import compute_row, new_scratch, new_state, step_table, sync_row
+from engine.runtime.executor import RowKind, compute_row, control_row, new_scratch, new_state, step_table
 from engine.runtime.feeds import RowFeed
 from engine.runtime.workers import run_table
 from tests.runtime.ranges import even_ranges
@@ -78,7 +78,7 @@ def test_a_feed_block_points_elsewhere_between_calls(workers: int) -> None:
     table = step_table(
         [
             compute_row(infeed.address, inward.ctypes.data, even_ranges(rows, workers)),
-            sync_row(workers),
+            control_row(RowKind.SYNC, workers),
             compute_row(outfeed.address, outward.ctypes.data, even_ranges(chunks, workers)),
         ],
         workers,

@@ -15,7 +15,7 @@ from engine.codelets.language.build import codelet
 from engine.codelets.language.memory import load_i64, store_i64
 from engine.errors import InternalError
 from engine.runtime import native_threads
-from engine.runtime.executor import State, Stop, branch_row, compute_row, jump_row, repeat_row, step_table, sync_row
+from engine.runtime.executor import RowKind, State, Stop, compute_row, control_row, step_table
 from engine.runtime.workers import completed_steps
 from tests.exploring import sample
 from tests.interrupting import interrupted_when, living_workers, wait_for
@@ -62,10 +62,10 @@ class Steering:
         return compute_row(count.address, self.kept[-1].ctypes.data, even_ranges(len(counters), self.workers))
 
     def branch(self, target: int, when: bool) -> list[int]:
-        return branch_row(self.workers, target, self.predicate.ctypes.data, when)
+        return control_row(RowKind.BRANCH, self.workers, target, self.predicate.ctypes.data, when)
 
     def sync(self) -> list[int]:
-        return sync_row(self.workers)
+        return control_row(RowKind.SYNC, self.workers)
 
     def table(self, *rows: list[int]) -> np.ndarray:
         return step_table(rows, self.workers)
@@ -98,7 +98,9 @@ def test_a_predicate_is_one_byte(value: int) -> None:
 @pytest.mark.parametrize("workers", WORKERS)
 def test_jump_forward_and_to_the_end(workers: int) -> None:
     s = Steering(workers)
-    table = s.table(jump_row(workers, 2), s.log(1), s.log(2), jump_row(workers, 5), s.log(3))
+    table = s.table(
+        control_row(RowKind.JUMP, workers, 2), s.log(1), s.log(2), control_row(RowKind.JUMP, workers, 5), s.log(3)
+    )
     assert Machine(workers).run(table, 3) == 3
     assert s.tags() == [2, 2, 2]
 
@@ -110,7 +112,7 @@ def test_loop_runs_while_its_condition_holds(workers: int, limit: int) -> None:
     s, counters = Steering(workers), np.zeros(8, np.int64)
     table = s.table(
         *(s.compare(counters, limit), s.sync(), s.branch(6, False)),
-        *(s.count(counters), s.sync(), jump_row(workers, 0)),
+        *(s.count(counters), s.sync(), control_row(RowKind.JUMP, workers, 0)),
     )
     assert Machine(workers).run(table, 2) == 2
     np.testing.assert_array_equal(counters, limit)
@@ -122,8 +124,13 @@ def test_each_worker_counts_its_iterations(workers: int, outer: int, inner: int)
     """A loop in a loop, run twice a step without a sync; counters begin at 0 each time."""
     s, counters, others = Steering(workers), np.zeros(8, np.int64), np.zeros(8, np.int64)
     table = s.table(
-        *(s.count(counters), repeat_row(workers, 0, inner, 1), s.count(others), repeat_row(workers, 0, outer, 0)),
-        *(s.count(counters), repeat_row(workers, 4, inner, 0)),
+        *(
+            s.count(counters),
+            control_row(RowKind.REPEAT, workers, 0, inner, counter=1),
+            s.count(others),
+            control_row(RowKind.REPEAT, workers, 0, outer, counter=0),
+        ),
+        *(s.count(counters), control_row(RowKind.REPEAT, workers, 4, inner, counter=0)),
     )
     assert Machine(workers).run(table, 2) == 2
     np.testing.assert_array_equal(counters, 2 * (outer * inner + inner))
@@ -139,8 +146,15 @@ def test_loop_in_a_loop(workers: int) -> None:
     s, inner, outer = Steering(workers), np.zeros(4, np.int64), np.zeros(4, np.int64)
     table = s.table(
         *(s.compare(outer, 3), s.sync(), s.branch(13, False), s.count(outer), s.sync()),
-        *(s.compare(inner, 5), s.sync(), s.branch(11, False), s.count(inner), s.sync(), jump_row(workers, 5)),
-        *(s.sync(), jump_row(workers, 0)),
+        *(
+            s.compare(inner, 5),
+            s.sync(),
+            s.branch(11, False),
+            s.count(inner),
+            s.sync(),
+            control_row(RowKind.JUMP, workers, 5),
+        ),
+        *(s.sync(), control_row(RowKind.JUMP, workers, 0)),
     )
     assert Machine(workers).run(table, 1) == 1
     assert (inner.tolist(), outer.tolist()) == ([5] * 4, [3] * 4)
@@ -148,16 +162,20 @@ def test_loop_in_a_loop(workers: int) -> None:
 
 @pytest.mark.parametrize("target", [-1, 3])
 def test_targets_outside_the_table_are_refused(target: int) -> None:
-    for row in (jump_row(1, target), branch_row(1, target, 8, True), repeat_row(1, target, 2, 0)):
+    for row in (
+        control_row(RowKind.JUMP, 1, target),
+        control_row(RowKind.BRANCH, 1, target, 8, True),
+        control_row(RowKind.REPEAT, 1, target, 2, counter=0),
+    ):
         with pytest.raises(InternalError, match="target"):
-            step_table([row, sync_row(1)], 1)
+            step_table([row, control_row(RowKind.SYNC, 1)], 1)
 
 
 def endless(s: Steering, counters: np.ndarray, after: np.ndarray, leaves: bool = True) -> np.ndarray:
     s.predicate[0] = 1
     return s.table(
         *(s.sync(), s.branch(5, False)),
-        *(s.count(counters), s.sync(), jump_row(s.workers, 0, leaves)),
+        *(s.count(counters), s.sync(), control_row(RowKind.JUMP, s.workers, 0, when=leaves)),
         s.count(after),
     )
 
@@ -210,7 +228,7 @@ def test_a_patient_request_lets_the_step_end(workers: int) -> None:
     table = s.table(
         compute_row(ask.address, asking.ctypes.data, [(0, 1)] + [(1, 1)] * (workers - 1)),
         *(s.compare(counters, 50), s.sync(), s.branch(7, False)),
-        *(s.count(counters), s.sync(), jump_row(workers, 1, leaves=True)),
+        *(s.count(counters), s.sync(), control_row(RowKind.JUMP, workers, 1, when=True)),
     )
     assert machine.run(table, 10) == 1
     np.testing.assert_array_equal(counters, 50)
@@ -225,7 +243,7 @@ def test_a_short_loop_is_never_left(workers: int) -> None:
     table = s.table(
         compute_row(ask.address, asking.ctypes.data, [(0, 1)] + [(1, 1)] * (workers - 1)),
         *(s.compare(counters, 50), s.sync(), s.branch(7, False)),
-        *(s.count(counters), s.sync(), jump_row(workers, 1)),
+        *(s.count(counters), s.sync(), control_row(RowKind.JUMP, workers, 1)),
         s.count(resets),
     )
     assert machine.run(table, 10) == 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.errors import InternalError
-from engine.runtime.executor import GROUP, RowKind, State, compute_row, new_scratch, step_table, sync_row
+from engine.runtime.executor import GROUP, RowKind, State, compute_row, control_row, new_scratch, step_table
 from engine.runtime.workers import completed_steps
 from tests.runtime.programs import Journal, Machine, count, dawdle, halve, log_call, rotate, stop_at, words
 from tests.runtime.ranges import even_ranges
@@ -30,7 +30,7 @@ def rotation_table(workers: int, first: np.ndarray, second: np.ndarray) -> tuple
         words(first.ctypes.data, second.ctypes.data, n),
     ]
     there, back = (compute_row(rotate.address, b.ctypes.data, even_ranges(n, workers)) for b in blocks)
-    return step_table([there, sync_row(workers), back], workers), blocks
+    return step_table([there, control_row(RowKind.SYNC, workers), back], workers), blocks
 
 
 @pytest.mark.parametrize("workers", [*WORKERS, *GROUPS])

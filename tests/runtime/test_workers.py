@@ -15,7 +15,7 @@ import pytest
 
 from engine.errors import ConfigurationError, InternalError
 from engine.runtime import threads
-from engine.runtime.executor import compute_row, new_scratch, step_table, sync_row
+from engine.runtime.executor import RowKind, compute_row, control_row, new_scratch, step_table
 from engine.runtime.workers import completed_steps, request_stop, run_table
 from tests.exploring import sample
 from tests.interrupting import HANGS_SECONDS, acting_when, interrupted_when, living_workers
@@ -29,7 +29,7 @@ def counting_table(counters: np.ndarray, workers: int, pauses: int) -> tuple[np.
     everyone = [(0, 1)] * workers
     rows = [
         compute_row(dawdle.address, blocks[0].ctypes.data, everyone),
-        sync_row(workers),
+        control_row(RowKind.SYNC, workers),
         compute_row(count.address, blocks[1].ctypes.data, even_ranges(len(counters), workers)),
     ]
     return step_table(rows, workers), blocks
