@@ -10,14 +10,14 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import orjson
 
+from engine.serving import rest
 from engine.serving.errors import RequestError
 from engine.serving.manifest import STRING, Manifest, TensorManifest
-from engine.serving.rest import array_of, check_one_batch, check_shape, flattened, numbers_encoded, object_array, parsed
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 DATATYPES = {
@@ -26,6 +26,7 @@ DATATYPES = {
     STRING: "BYTES",
 }
 LENGTH = struct.Struct("<I")
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ def parse_infer(
     request that differs from the signature.
     """
     end = _header_end(body, header_length)
-    request = parsed(body[:end])
+    request = rest.parsed(body[:end])
     given = _by_name(request.get("inputs"), [each.name for each in manifest.inputs], "inputs")
-    rest, arrays = memoryview(body)[end:], {}
+    left, arrays = memoryview(body)[end:], {}
     for name, fields in given.items():  # in the order of the request, as are their bytes
         tensor = next(each for each in manifest.inputs if each.name == name)
         shape = _shape(fields, tensor, manifest.batch_size)
@@ -55,14 +56,14 @@ def parse_infer(
         if size is None:
             arrays[name] = _of_json(fields.get("data"), shape, tensor)
             continue
-        if type(size) is not int or not 0 <= size <= len(rest):
-            raise RequestError(400, f"Expected binary_data_size of {name!r} up to {len(rest)}. Received: {size!r:.80}")
-        arrays[name], rest = of_bytes(rest[:size], shape, tensor), rest[size:]
-    if len(rest):
-        raise RequestError(400, f"Expected a body that ends with its tensors. Received: {len(rest)} more bytes")
+        if type(size) is not int or not 0 <= size <= len(left):
+            raise RequestError(400, f"Expected binary_data_size of {name!r} up to {len(left)}. Received: {size!r:.80}")
+        arrays[name], left = of_bytes(left[:size], shape, tensor), left[size:]
+    if len(left):
+        raise RequestError(400, f"Expected a body that ends with its tensors. Received: {len(left)} more bytes")
     found = [arrays[each.name] for each in manifest.inputs]
-    check_one_batch(found, manifest)
-    return found, (_id(request), _wanted(request, manifest))
+    rest.check_one_batch(found, manifest)
+    return found, (_field(request, "id", str, ""), _wanted(request, manifest))
 
 
 def format_infer(
@@ -104,16 +105,23 @@ def _by_name(tensors: Any, names: Sequence[str], what: str) -> dict[str, dict[st
     return {str(each["name"]): each for each in tensors}
 
 
-def _parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
-    found = fields.get("parameters") or {}
-    if not isinstance(found, dict):
-        raise RequestError(400, f"Expected parameters to be an object. Received: {found!r:.80}")
+def _field(fields: Mapping[str, Any], name: str, kind: type[Kind], usual: Kind) -> Kind:
+    """The value of an optional field. Raises RequestError, 400, for a value of another kind."""
+    found = fields.get(name)
+    if found is None:
+        return usual
+    if not isinstance(found, kind):
+        raise RequestError(400, f"Expected {name} to be {rest.JSON_NAMES[kind]}. Received: {found!r:.80}")
     return found
+
+
+def _parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return _field(fields, "parameters", dict, {})
 
 
 def _shape(fields: Mapping[str, Any], tensor: TensorManifest, batch_size: int | None) -> Any:
     shape, kind, received = fields.get("shape"), DATATYPES[tensor.dtype], fields.get("datatype")
-    check_shape(shape, tensor, batch_size)
+    rest.check_shape(shape, tensor, batch_size)
     if received != kind:
         raise RequestError(400, f"Expected input {tensor.name!r} of datatype {kind}. Received: {received!r:.80}")
     return shape
@@ -146,27 +154,20 @@ def _strings(content: memoryview, shape: list[int], tensor: TensorManifest) -> n
         found.append(bytes(content[at - length : at]))
     if at != len(content) or len(found) != prod(shape):
         raise RequestError(400, f"Expected {prod(shape)} strings with their lengths as input {tensor.name!r}")
-    return object_array(found, shape)
+    return rest.object_array(found, shape)
 
 
 def _of_json(data: Any, shape: list[int], tensor: TensorManifest) -> np.ndarray:
     """An array of `data`: a flat list of its elements in row-major order, or nested lists of its shape."""
-    leaves, _ = flattened(data, tensor)
+    leaves, _ = rest.flattened(data, tensor)
     if len(leaves) != prod(shape):
         raise RequestError(400, f"Expected {prod(shape)} elements of input {tensor.name!r}. Received: {len(leaves)}")
-    return array_of(leaves, shape, tensor)
-
-
-def _id(request: Mapping[str, Any]) -> str:
-    found = request.get("id", "")
-    if not isinstance(found, str):
-        raise RequestError(400, f"Expected id to be a string. Received: {found!r:.80}")
-    return found
+    return rest.array_of(leaves, shape, tensor)
 
 
 def _wanted(request: Mapping[str, Any], manifest: Manifest) -> list[Wanted]:
     """The outputs that a request asks for; all where it names none."""
-    usual = _flag(_parameters(request), "binary_data_output", False)
+    usual = _field(_parameters(request), "binary_data_output", bool, False)
     names = [each.name for each in manifest.outputs]
     if not request.get("outputs"):
         return [Wanted(name, usual) for name in names]
@@ -175,14 +176,7 @@ def _wanted(request: Mapping[str, Any], manifest: Manifest) -> list[Wanted]:
         raise RequestError(400, f"Expected outputs of the names {names}. Received: {asked!r:.200}")
     if len({each["name"] for each in asked}) != len(asked):
         raise RequestError(400, f"Expected different outputs. Received: {asked!r:.200}")
-    return [Wanted(each["name"], _flag(_parameters(each), "binary_data", usual)) for each in asked]
-
-
-def _flag(parameters: Mapping[str, Any], name: str, usual: bool) -> bool:
-    found = parameters.get(name, usual)
-    if not isinstance(found, bool):
-        raise RequestError(400, f"Expected {name} to be true or false. Received: {found!r:.80}")
-    return found
+    return [Wanted(each["name"], _field(_parameters(each), "binary_data", bool, usual)) for each in asked]
 
 
 def to_bytes(array: np.ndarray, tensor: TensorManifest) -> bytes:
@@ -195,7 +189,7 @@ def to_bytes(array: np.ndarray, tensor: TensorManifest) -> bytes:
 
 def _to_json(array: np.ndarray, tensor: TensorManifest) -> bytes:
     if tensor.dtype != STRING:
-        return numbers_encoded(array.reshape(-1))
+        return rest.numbers_encoded(array.reshape(-1))
     try:
         return orjson.dumps([bytes(each).decode() for each in array.reshape(-1).tolist()])
     except UnicodeDecodeError as error:
