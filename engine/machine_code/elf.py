@@ -13,7 +13,7 @@ from engine.errors import InternalError
 from engine.machine_code import relocations
 from engine.machine_code.processor import ARM
 
-SECTION, SYMBOL, RELOCATION = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
+SECTION, SYMBOL, RELOCATION = struct.Struct("<4xIQ8xQQIIQ8x"), struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
 MACHINE = 183 if ARM else 62  # EM_AARCH64, EM_X86_64
 SYMTAB, RELA, NOBITS, UNWIND = 2, 4, 8, 0x70000001  # types of sections
 WRITE, ALLOC = 1, 2  # flags of sections
@@ -25,18 +25,15 @@ _memory: list[mmap.mmap] = []
 
 
 class Section(NamedTuple):
-    """A section header."""
+    """The fields of a section header that linking reads."""
 
-    name: int
     type: int
     flags: int
-    address: int
     offset: int
     size: int
     link: int
     info: int
     alignment: int
-    entry_bytes: int
 
     @property
     def is_loaded(self) -> bool:

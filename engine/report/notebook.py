@@ -10,8 +10,7 @@ from engine.profile.program_estimate import Estimate
 from engine.report.charts import CHARTS
 from engine.report.charts.trace import has_all_tiles
 from engine.report.data import Subject, report_data
-from engine.report.render import picture
-from engine.report.style_sheet import style_sheet
+from engine.report.render import picture, style_sheet
 
 NAMES = ("pipeline", "memory-by-tile", "live-bytes", "costliest")
 """The charts that have data. Chips with few tiles have one more chart: each tile's work over the step."""

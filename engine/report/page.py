@@ -16,8 +16,7 @@ from engine.report.charts.style import CATEGORIES
 from engine.report.charts.trace import shown_ipu
 from engine.report.numbers import count, size
 from engine.report.operations import supersteps, work_cycles
-from engine.report.render import library, picture, prepare, runtime
-from engine.report.style_sheet import TEMPLATES, style_sheet
+from engine.report.render import TEMPLATES, library, picture, prepare, runtime, style_sheet
 
 OF_ONE_IPU = ("memory-by-tile", "memory-map", "memory-histogram", "live-bytes", "live-tensors", "phases")
 """Charts of one IPU of a pipeline."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import re
 from functools import cache
+from pathlib import Path
 from threading import Thread
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ from engine import cache_directory
 from engine.errors import ConfigurationError
 from engine.report.charts.style import WIDTH
 
+TEMPLATES = Path(__file__).parent / "templates"
 RUNTIME = "window.vegaEmbed = vegaEmbed;"
 CLIP = re.compile(r'(id="|url\(#)(clip|gradient)')
 NAMESPACES = re.compile(r' xmlns(:xlink)?="[^"]*"')
@@ -71,3 +73,8 @@ def _start() -> None:
         picture({"data": {"values": []}, "mark": "point", "encoding": {}}, "none")
     except ConfigurationError:
         return  # `library` raises the error again when a chart needs it
+
+
+def style_sheet() -> str:
+    """The style sheet of pages and notebooks. Its first rules define the colours."""
+    return (TEMPLATES / "report.css").read_text(encoding="utf-8")

@@ -140,7 +140,7 @@ class NativeThreadPool:
 
     def begin(self) -> None:
         """Starts the threads; the calling thread works with them if it is one of the workers."""
-        self._call(join_threads if self._first else start_threads)
+        (join_threads if self._first else start_threads)(self._address, 0, 0, 0)
 
     def wait(self, seconds: float) -> bool:
         """Sleeps until all threads have ended, a signal comes or time is up; returns whether all threads have ended."""
@@ -148,7 +148,7 @@ class NativeThreadPool:
         if block[ThreadPool.STARTED] and not block[ThreadPool.JOINED]:
             whole = int(seconds)
             block[ThreadPool.SECONDS], block[ThreadPool.NANOSECONDS] = whole, int(1e9 * (seconds - whole))
-            self._call(await_threads)
+            await_threads(self._address, 0, 0, 0)
             if not block[ThreadPool.JOINED]:
                 return False
         if self._watch is not None:
@@ -164,9 +164,6 @@ class NativeThreadPool:
         """The error of a thread that could not be started."""
         number = int(self._block[ThreadPool.FAILURE])
         return RuntimeError(f"can't start new thread: {os.strerror(number)}") if number else None
-
-    def _call(self, codelet: Codelet) -> None:
-        codelet(self._address, 0, 0, 0)
 
 
 def attend(pool: NativeThreadPool, stop: Stop, watch: Watch | None, limit: TimeLimit | None = None) -> None:
