@@ -193,8 +193,6 @@ def evaluate_together(points: list[Point], numbers: list[int]) -> None:
 
 def constant_value(lanes: Lanes, node: Constant) -> ir.Constant:
     """A constant in all lanes, rounded to its type."""
-    if is_complex(node.element_type):
-        return lanes.constant(node.element_type, rounded_constant(node.element_type, complex(node.value)))
-    if is_float(node.element_type):
-        return lanes.constant(node.element_type, rounded_constant(node.element_type, float(node.value)))
-    return lanes.constant(node.element_type, int(node.value))
+    kind = node.element_type
+    read = complex if is_complex(kind) else float if is_float(kind) else int
+    return lanes.constant(kind, rounded_constant(kind, read(node.value)))

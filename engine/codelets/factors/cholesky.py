@@ -11,6 +11,7 @@ from math import sqrt
 
 from engine.codelets.factors.matrices import Pointer, fill_nan, matrix_type
 from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.element import conjugate
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.memory import pointer
 from engine.codelets.language.record import Address, Record, block
@@ -30,7 +31,7 @@ class Cholesky(Record):
 def _load_upper(source: Pointer, target: Pointer, size: int, lower: int) -> None:
     for i in range(size):
         for j in range(i, size):
-            target[i * size + j] = source[j * size + i].conjugate() if lower else source[i * size + j]
+            target[i * size + j] = conjugate(source[j * size + i]) if lower else source[i * size + j]
 
 
 @inner
@@ -38,10 +39,10 @@ def _subtract_rows(target: Pointer, row: int, size: int) -> None:
     """Subtracts the rows above, each times its element in column `row`, from a row; four at a time."""
     above = 0
     while above + 4 <= row:
-        a = target[above * size + row].conjugate()
-        b = target[(above + 1) * size + row].conjugate()
-        c = target[(above + 2) * size + row].conjugate()
-        d = target[(above + 3) * size + row].conjugate()
+        a = conjugate(target[above * size + row])
+        b = conjugate(target[(above + 1) * size + row])
+        c = conjugate(target[(above + 2) * size + row])
+        d = conjugate(target[(above + 3) * size + row])
         at = above * size
         for j in range(row, size):
             first = a * target[at + j] + b * target[at + size + j]
@@ -49,7 +50,7 @@ def _subtract_rows(target: Pointer, row: int, size: int) -> None:
             target[row * size + j] -= first + second
         above += 4
     for k in range(above, row):
-        factor = target[k * size + row].conjugate()
+        factor = conjugate(target[k * size + row])
         for j in range(row, size):
             target[row * size + j] -= factor * target[k * size + j]
 
@@ -75,7 +76,7 @@ def _finish(target: Pointer, size: int, lower: int) -> None:
     for i in range(size):
         for j in range(i + 1, size):
             if lower:
-                target[j * size + i] = target[i * size + j].conjugate()
+                target[j * size + i] = conjugate(target[i * size + j])
                 target[i * size + j] = 0
             else:
                 target[j * size + i] = 0

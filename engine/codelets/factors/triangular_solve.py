@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.codelets.factors.matrices import Pointer, matrix_type
 from engine.codelets.language.build import Codelet, inner
-from engine.codelets.language.element import NUMBA_NAMES
+from engine.codelets.language.element import NUMBA_NAMES, conjugate
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.lanes import I64, ITEM_BYTES, Lanes
 from engine.codelets.language.loops import EmittedLoop
@@ -142,18 +142,18 @@ class TriangularSolve(Record):
 
 @cache
 def _solving_floats(element_type: str) -> Any:
-    """`solve(x, a, size, row, column, block, unit_diagonal, conjugate)` solves x [size, block] in place, by address."""
+    """`solve(x, a, size, row, column, block, unit, conjugates)` solves x [size, block] in place, by address."""
     solve_rows, item = solving(element_type), ITEM_BYTES[element_type]
     few_case, many_case = case_of(FEW, 0), case_of(MANY, 0)
 
     @inner
-    def solve(x: int, a: int, size: int, row: int, column: int, block: int, unit_diagonal: int, conjugate: int) -> None:
+    def solve(x: int, a: int, size: int, row: int, column: int, block: int, unit: int, conjugates: int) -> None:
         vectors, known = block // LANES, 0
         while known < size:
             present = size - known
             rows, case = (FEW, few_case) if present <= FEW else (MANY, many_case)
             start = a + known * row * item
-            solve_rows(case + vectors, x, known, start, row * item, column * item, present, unit_diagonal)
+            solve_rows(case + vectors, x, known, start, row * item, column * item, present, unit)
             known += rows
 
     return solve
@@ -165,19 +165,19 @@ def _solving_complex(element_type: str) -> Any:
     type_name = NUMBA_NAMES[element_type]
 
     @inner
-    def solve(y: int, m: int, size: int, row: int, column: int, block: int, unit_diagonal: int, conjugate: int) -> None:
+    def solve(y: int, m: int, size: int, row: int, column: int, block: int, unit: int, conjugates: int) -> None:
         x, a = pointer(y, type_name), pointer(m, type_name)
         for i in range(size):
             for k in range(i):
                 factor = a[i * row + k * column]
-                if conjugate:
-                    factor = factor.conjugate()
+                if conjugates:
+                    factor = conjugate(factor)
                 for c in range(COMPLEX_BLOCK):
                     x[i * COMPLEX_BLOCK + c] -= factor * x[k * COMPLEX_BLOCK + c]
-            if not unit_diagonal:
+            if not unit:
                 pivot = a[i * row + i * column]
-                if conjugate:
-                    pivot = pivot.conjugate()
+                if conjugates:
+                    pivot = conjugate(pivot)
                 if pivot == 0:  # Numba divides no complex number by zero
                     infinity = 1 / pivot.real
                     for c in range(COMPLEX_BLOCK):

@@ -70,3 +70,17 @@ def store_element(typing_context: Any, address: Any, kind: Any, value: Any) -> t
         return context.get_dummy_value()
 
     return _type_of("void")(address, kind, _type_of(NUMBA_NAMES[name])), emit
+
+
+@typed_intrinsic
+def conjugate(typing_context: Any, value: Any) -> tuple[Any, Emitter]:
+    """The conjugate of a complex number; a real one as it is."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        if not hasattr(value, "underlying_float"):
+            return arguments[0]
+        number = context.make_complex(builder, value, value=arguments[0])
+        number.imag = builder.fneg(number.imag)
+        return number._getvalue()
+
+    return value(value), emit

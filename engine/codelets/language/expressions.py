@@ -21,7 +21,6 @@ from engine.codelets.language.translation import Translation, is_plain
 from engine.codelets.language.values import (
     NOTHING,
     CompileTimeValue,
-    Method,
     Number,
     Tuple,
     TupleForm,
@@ -71,12 +70,8 @@ class Operations(ABC):
         """Calls an operator or function that Numba implements."""
         numbers = [self.number(each) for each in values]
         signature, implementation = self.translation.implementation(function, tuple(each.type for each in numbers))
-        return self._called(signature, implementation, numbers)
-
-    def _called(self, signature: Any, implementation: Any, numbers: list[Number], of: Number | None = None) -> Value:
-        """Calls code that Numba implements, on numbers; a method gets the object `of` first."""
         cast = [self.cast(each, kind) for each, kind in zip(numbers, signature.args, strict=True)]
-        return self._result(signature, implementation(self.builder, cast if of is None else [of.value, *cast]))
+        return self._result(signature, implementation(self.builder, cast))
 
     def _result(self, signature: Any, result: ir.Value) -> Value:
         """Wraps a result of Numba's; a tuple becomes its items."""
@@ -94,12 +89,6 @@ class Operations(ABC):
         """Whether a value is true, as a boolean."""
         each = self.number(value)
         return Number(types.boolean, self.translation.context.is_true(self.builder, each.type, each.value))
-
-    def call_method(self, method: Method, arguments: list[Value]) -> Value:
-        """Calls a method that Numba implements."""
-        numbers = [self.number(each) for each in arguments]
-        signature, code = self.translation.method(method.type, tuple(each.type for each in numbers))
-        return self._called(signature, code, numbers, method.of)
 
     def call(self, function: Any, arguments: list[Value]) -> Value:
         """Calls another function of codelets, an intrinsic, a type of tuples, or a function that Numba implements."""
@@ -240,8 +229,6 @@ class Expressions(Operations, ast.NodeVisitor):
         if isinstance(of, Tuple) and of.kind is not None:
             return of.items[of.kind._fields.index(node.attr)]  # type: ignore[attr-defined]
         kind = self.translation.typing.resolve_getattr(of.type, node.attr)
-        if isinstance(kind, types.BoundFunction):
-            return Method(of, kind)
         read = self.translation.context.get_getattr(of.type, node.attr)
         return Number(kind, read(self.translation.context, self.builder, of.type, of.value, node.attr))
 
@@ -360,6 +347,4 @@ class Expressions(Operations, ast.NodeVisitor):
         called, arguments = self.visit(node.func), self.arguments(node.args)
         if node.keywords or isinstance(called, Number | Tuple):
             self.generic_visit(node)
-        if isinstance(called, Method):
-            return self.call_method(called, arguments)
         return self.call(called.value, arguments)

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import ml_dtypes
-import numpy as np
-
 from engine.ir.shape import NUMPY_TYPES
 from engine.machine_code.first_lanes import LANES, MOST_BYTES, load_first, store_first
 from engine.machine_code.llvm import BFloat, call_named, ir
@@ -57,11 +54,8 @@ def is_signed(element_type: str) -> bool:
 
 def intrinsic_suffix(kind: ir.Type) -> str:
     """The mangled type name that LLVM appends to an overloaded intrinsic."""
-    if isinstance(kind, ir.VectorType):
-        return f"v{kind.count}{intrinsic_suffix(kind.element)}"
-    if isinstance(kind, ir.IntType):
-        return f"i{kind.width}"
-    return {HALF: "f16", F32: "f32", F64: "f64"}[kind]
+    is_vector = isinstance(kind, ir.VectorType)
+    return f"v{kind.count}{kind.element.intrinsic_name}" if is_vector else kind.intrinsic_name
 
 
 class Lanes:
@@ -302,10 +296,6 @@ class Lanes:
 
 def rounded_constant(element_type: str, value: Any) -> Any:
     """A Python number rounded to the element type."""
-    if element_type == "bf16":
-        return float(ml_dtypes.bfloat16(value))
-    if element_type == "c64":
-        return complex(np.complex64(value))
-    if element_type in ("f16", "f32"):
-        return float(np.float16(value) if element_type == "f16" else np.float32(value))
-    return value
+    if is_complex(element_type):
+        return complex(NUMPY_TYPES[element_type].type(value))
+    return float(NUMPY_TYPES[element_type].type(value)) if is_float(element_type) else value

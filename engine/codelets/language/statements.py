@@ -99,7 +99,7 @@ class FunctionWriter(Expressions):
         self.loops: list[tuple[ir.Block, ir.Block]] = []
         """Blocks of each enclosing loop: the block of its next iteration, and the block after the loop."""
         self.has_loops = False
-        self.result = _announced(self.node.returns)
+        self.result: Form = None if self.node.returns is None else RESULTS.get(ast.unparse(self.node.returns))
 
     def begin(self) -> ir.Function:
         """Declares the empty function."""
@@ -313,15 +313,6 @@ def _fixed(value: Value | Form) -> Any:
     if isinstance(value, Tuple | TupleForm):
         return len(value.items), value.kind
     return value if isinstance(value, CompileTimeValue) and not is_plain(value) else None
-
-
-def _announced(annotation: ast.expr | None) -> Form:
-    """The form of a result by its annotation; None if the annotation does not give it."""
-    if isinstance(annotation, ast.Constant) and annotation.value is None:
-        return NOTHING
-    if isinstance(annotation, ast.Name) and annotation.id in RESULTS:
-        return RESULTS[annotation.id]
-    return None
 
 
 def ir_of(function: Callable[..., None], in_vectors: bool = False) -> tuple[list[str], str]:

@@ -73,22 +73,18 @@ class Translation:
         if key not in self._implementations:
             try:
                 kind = self.typing.resolve_value_type(function)
-                self._implementations[key] = self.method(kind, kinds)
+                signature = kind.get_call_type(self.typing, kinds, {})
+                code = self.context.get_function(kind, signature)
             except (ValueError, NotImplementedError, errors.NumbaError) as error:
                 name = getattr(function, "__name__", function)
                 raise InternalError(
                     f"Expected a function that Numba implements for numbers. Received: {name} of "
                     f"{', '.join(map(str, kinds))}. Write it by arithmetic, or by functions of engine.codelets."
                 ) from error
+            for library in getattr(code, "libs", ()):
+                self.library.add_linking_library(library)
+            self._implementations[key] = signature, code
         return self._implementations[key]
-
-    def method(self, kind: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
-        """Signature and implementation of a function or method of Numba's type `kind`."""
-        signature = kind.get_call_type(self.typing, kinds, {})
-        code = self.context.get_function(kind, signature)
-        for library in getattr(code, "libs", ()):
-            self.library.add_linking_library(library)
-        return signature, code
 
     def intrinsic(self, function: Intrinsic, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
         """Signature and code of an intrinsic for these types; code takes context, builder, signature and values."""

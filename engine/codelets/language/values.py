@@ -36,14 +36,7 @@ class Tuple(NamedTuple):
     kind: type | None = None
 
 
-class Method(NamedTuple):
-    """A method of a number."""
-
-    of: Number
-    type: Any
-
-
-Value = CompileTimeValue | Number | Tuple | Method
+Value = CompileTimeValue | Number | Tuple
 
 
 class TupleForm(NamedTuple):
@@ -79,7 +72,7 @@ def types_of(form: Form) -> Iterator[Any]:
     if isinstance(form, TupleForm):
         for each in form.items:
             yield from types_of(each)
-    elif not isinstance(form, CompileTimeValue | Method):
+    elif not isinstance(form, CompileTimeValue):
         yield form
 
 
