@@ -196,6 +196,12 @@ class Builder:
         assert isinstance(operand.shape, TupleShape), operand.name
         return self.instruction("get-tuple-element", operand.shape.elements[index], (operand,), tuple_index=index)
 
+    def elements(self, value: Instruction) -> list[Instruction]:
+        """The elements of a tuple; an array alone."""
+        if isinstance(value.shape, Shape):
+            return [value]
+        return [self.get_tuple_element(value, index) for index in range(len(value.shape.elements))]
+
     def call(self, computation: Computation, *operands: Instruction) -> Instruction:
         return self.instruction("call", computation.root.shape, operands, (computation,))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir import Instruction, Module, Shape, topological
@@ -71,8 +72,9 @@ def plan_parts(
         recomputes = recompute != "none" and plan.position > placement.stages
         again = 2 * placement.stages - 1 - plan.position if recomputes else None
         from_checkpoints = recompute == "with_backpropagation"
-        copied, reads = _Walk(plan.position, position, again, from_checkpoints).run(roots)
-        copied.sort(key=order.__getitem__)
+        computes = partial(_computes, position, plan.position, again, from_checkpoints)
+        found = topological(roots, computes)
+        copied = sorted(filter(computes, found), key=order.__getitem__)
         if from_checkpoints and recomputes:
             copied = demanded(sorted(roots, key=order.__getitem__), copied)
         for instruction in copied:
@@ -84,7 +86,7 @@ def plan_parts(
                 plan.variables[instruction] = instruction["parameter_number"]
             else:
                 plan.shared.append(instruction)
-        plan.reads = sorted(reads, key=order.__getitem__)
+        plan.reads = sorted((each for each in found if not computes(each)), key=order.__getitem__)
         for value in plan.reads:
             _require_array(value)
             if value not in (writer := plans[position[value]]).crossings:
@@ -92,32 +94,20 @@ def plan_parts(
     return plans
 
 
-class _Walk:
-    """A walk from results to their operands, as far as one part computes them."""
-
-    def __init__(
-        self, position: int, placed: dict[Instruction, int], again: int | None, from_checkpoints: bool
-    ) -> None:
-        self.position, self.placed = position, placed
-        self.again, self.from_checkpoints = again, from_checkpoints
-
-    def run(self, roots: Iterable[Instruction]) -> tuple[list[Instruction], list[Instruction]]:
-        """The instructions that the part computes, and those it reads."""
-        found = topological(roots, self._is_computed)
-        computed = {each: self._is_computed(each) for each in found}
-        return [each for each in found if computed[each]], [each for each in found if not computed[each]]
-
-    def _is_computed(self, instruction: Instruction) -> bool:
-        at = self.placed.get(instruction, self.position)
-        if at in (self.position, FEED):
-            return True
-        if at > self.position:
-            raise InternalError(f"Expected {instruction!r} before position {self.position}. Received: {at}.")
-        if instruction.opcode == "parameter" or (self.from_checkpoints and is_checkpoint(instruction)):
-            return False
-        if instruction.opcode == "get-tuple-element":
-            return self._is_computed(instruction.operands[0])
-        return costs_nothing(instruction) or (at == self.again and is_repeatable(instruction))
+def _computes(
+    placed: Mapping[Instruction, int], at: int, again: int | None, from_checkpoints: bool, instruction: Instruction
+) -> bool:
+    """Whether the part at a position computes a value that it needs; `again` is the position that it recomputes."""
+    position = placed.get(instruction, at)
+    if position in (at, FEED):
+        return True
+    if position > at:
+        raise InternalError(f"Expected {instruction!r} before position {at}. Received: {position}.")
+    if instruction.opcode == "parameter" or (from_checkpoints and is_checkpoint(instruction)):
+        return False
+    if instruction.opcode == "get-tuple-element":
+        return _computes(placed, at, again, from_checkpoints, instruction.operands[0])
+    return costs_nothing(instruction) or (position == again and is_repeatable(instruction))
 
 
 def demanded(roots: Iterable[Instruction], computed: Sequence[Instruction]) -> list[Instruction]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from engine.ir import Instruction
 from engine.ir.builder import Builder
@@ -16,25 +16,10 @@ def add_copy(builder: Builder, instruction: Instruction, operands: Iterable[Inst
     return builder.instructions[-1]
 
 
-class InstructionCopies:
-    """Copies instructions on demand, once each; some are replaced by given instructions (parameters, say)."""
-
-    def __init__(self, builder: Builder, stands: dict[Instruction, Instruction]) -> None:
-        self._builder = builder
-        self._new = stands
-
-    def known(self) -> Collection[Instruction]:
-        """The instructions that have a copy or a replacement so far."""
-        return self._new.keys()
-
-    def stand_for(self, instruction: Instruction, other: Instruction) -> None:
-        """Replaces an instruction that has not been copied by another one."""
-        self._new[instruction] = other
-
-    def of(self, instruction: Instruction) -> Instruction:
-        """The copy or the replacement of an instruction, its operands copied before it."""
-        for each in topological([instruction], lambda i: i not in self._new):
-            if each not in self._new:
-                # New objects, even if nothing changes: no instruction may belong to two computations.
-                self._new[each] = add_copy(self._builder, each, [self._new[operand] for operand in each.operands])
-        return self._new[instruction]
+def copied(builder: Builder, stands: dict[Instruction, Instruction], instruction: Instruction) -> Instruction:
+    """The copy of an instruction in `stands`, or what replaces it (a parameter, say); adds missing ones, each once."""
+    for each in topological([instruction], lambda i: i not in stands):
+        if each not in stands:
+            # New objects, even if nothing changes: no instruction may belong to two computations.
+            stands[each] = add_copy(builder, each, [stands[operand] for operand in each.operands])
+    return stands[instruction]

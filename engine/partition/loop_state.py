@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -16,19 +18,50 @@ from engine.ir.module import topological
 from engine.ir.work import most_rows
 from engine.partition.accumulation import Accumulation
 from engine.partition.collectives import unstacked
-from engine.partition.instruction_copies import InstructionCopies, add_copy
+from engine.partition.crossings import PartPlan
+from engine.partition.instruction_copies import add_copy, copied
 from engine.partition.marks import Cut, accumulator_of
-from engine.partition.micro_batch import INDEX
-from engine.partition.pipeline_part import StateSlots
+from engine.partition.micro_batch import INDEX, MicroBatch
 from engine.partition.process_order import in_one_order
 from engine.partition.processes import Processes
-from engine.partition.replicas import Kind, Replicated, replicated
+from engine.partition.replicas import Replicated, replicated
 from engine.partition.row_gradients import is_of_rows, row_shapes, table_of
 from engine.passes.loops.distribute import KEEPS_ITS_WORK
 from engine.passes.loops.rebuilding import with_own_names
 
 COUNTER = 0
 """The index of the element that counts iterations."""
+
+
+Outputs = Literal["last", "all", "sum"]
+"""Treatment of the micro-batches' results: the last one's, all with a leading axis, or their sum."""
+
+
+@dataclass(slots=True)
+class StateSlots:
+    """Indices in the loop's state.
+
+    A value is in one of the `holders` if all parts read it before the next micro-batch's value is written. Other values
+    are in rings of `depths` slots.
+    """
+
+    outputs: Outputs = "last"
+    gradients: dict[Instruction, tuple[int, ...]] = field(default_factory=dict)
+    states: dict[int, int] = field(default_factory=dict)
+    lasts: dict[Instruction, int] = field(default_factory=dict)
+    given: dict[Instruction, int] = field(default_factory=dict)
+    depths: dict[Instruction, int] = field(default_factory=dict)
+    rings: dict[Instruction, int] = field(default_factory=dict)
+    holders: dict[Instruction, int] = field(default_factory=dict)
+
+    def changing(self, plan: PartPlan) -> list[int]:
+        """Indices of the elements that a part reads or writes and some part changes."""
+        waiting = self.holders | self.rings
+        state_slots = [waiting[value] for value in (*plan.crossings, *plan.reads) if value in waiting]
+        state_slots += [slot for mark in plan.marks for slot in self.gradients[mark]]
+        state_slots += [self.states[number] for number in plan.states]
+        state_slots += [self.lasts[value] for value in plan.last]
+        return list(dict.fromkeys(state_slots))
 
 
 class Loop(ABC):
@@ -44,12 +77,11 @@ class Loop(ABC):
         roles: Sequence[str],
         accumulation: Accumulation,
         parts: Cut,
-        kinds: dict[int, Kind],
+        rows: tuple[int, ...],
         processes: Processes | None = None,
     ) -> None:
         self.module, self.roles, self.accumulation, self.parts = module, roles, accumulation, parts
-        self.processes = processes
-        self.rows = tuple(number for number, kind in kinds.items() if kind == "rows")
+        self.rows, self.processes = rows, processes
         self.repeats_outputs = False
         """Whether outputs of the update part, too, have a leading axis of all micro-batches."""
         self.entry = Builder(module.entry.name)
@@ -72,7 +104,6 @@ class Loop(ABC):
         """
         slots, parts = self.slots, self.parts
         self.add(self.entry.constant(0, INDEX))
-        slots.rows = set(rows)
         slots.gradients = {mark: self.add_gradient(mark) for mark in parts.marks}
         slots.states = {number: self.add(rows.get(number, parameters[number])) for number in parts.moving}
         slots.lasts = {value: self.add(self.zeros(value.array_shape, leading)) for value in parts.last}
@@ -102,6 +133,42 @@ class Loop(ABC):
         """The shape of the state."""
         return TupleShape(tuple(i.shape for i in self.initial))
 
+    def following(
+        self,
+        micro_batches: Sequence[MicroBatch],
+        elements: Mapping[int, Instruction],
+        results: Cut | PartPlan,
+        of: Callable[[int, Instruction], Instruction],
+    ) -> dict[int, Instruction]:
+        """The elements after an iteration that computes the marks, states and last values of `results`.
+
+        `of` gives the copy of an instruction in the k-th micro-batch.
+        """
+        found: dict[int, Instruction] = {}
+        for mark in results.marks:
+            slots = self.slots.gradients[mark]
+            totals = tuple(elements[slot] for slot in slots)
+            for k, each in enumerate(micro_batches):
+                totals = each.accumulated(mark, totals, of(k, mark.operands[0]))
+            found |= zip(slots, totals, strict=True)
+        for number in results.moving if isinstance(results, Cut) else results.states:
+            slot = self.slots.states[number]
+            state = elements[slot]
+            for k, each in enumerate(micro_batches):
+                value = of(k, self.parts.moving[number])
+                state = each.put(state, each.replica, value) if number in self.rows else value
+            found[slot] = state
+        for value in results.last:
+            slot, newest = self.slots.lasts[value], micro_batches[-1]
+            found[slot] = self._kept(newest, elements[slot], of(len(micro_batches) - 1, value))
+        return found
+
+    def _kept(self, micro_batch: MicroBatch, old: Instruction, new: Instruction) -> Instruction:
+        """The results of micro-batches so far, with those of one more."""
+        if self.slots.outputs == "all":
+            return micro_batch.put(old, micro_batch.index, new)
+        return micro_batch.b.add(old, new) if self.slots.outputs == "sum" else new
+
     def add_while(self, body: Builder, elements: Mapping[int, Instruction], iterations: int) -> Instruction:
         """Adds the loop whose body computes these elements of the next state."""
         following = with_own_names(body.build(body.tuple(*(elements[slot] for slot in range(len(self.initial))))))
@@ -130,21 +197,24 @@ class Loop(ABC):
         parameters = [self.entry.parameter_of(self._parameter_shape(p)) for p in old]
         for new, parameter in zip(parameters, old, strict=True):
             new.name, new.op_name = parameter.name, parameter.op_name
-        rows = {number: self.entry.parameter_of(self._rows_shape(number)) for number in self.rows}
+        own = {number: old[number].array_shape for number in self.rows}
+        shapes = {n: s.with_dimensions((self.accumulation.replicas, *s.dimensions)) for n, s in own.items()}
+        rows = {number: self.entry.parameter_of(shape) for number, shape in shapes.items()}
         self.run(parameters, rows)
         known = dict(zip(old, parameters, strict=True))
         marks = self.reduced if self.processes is None else self.processes.reduced(self.entry, self.reduced)
-        copies = InstructionCopies(self.entry, {**known, **marks, **self.last})
+        stands = {**known, **marks, **self.last}
+        copy = partial(copied, self.entry, stands)
         if self.accumulation.replicas > 1:
-            self._enqueue_for_replicas(copies)
+            self._enqueue_for_replicas(stands)
         aliases, results = self.module.aliases, {}
         for number, state in self.moved.items():
             # The host reads replica 0's row.
             results[aliases[number]] = unstacked(self.entry, state, 0) if number in rows else state
         for number, value in self.parts.updates.items():
-            results[aliases[number]] = copies.of(value)
+            results[aliases[number]] = copy(value)
         for index, value in self.parts.outputs.items():
-            results[index] = copies.of(value)
+            results[index] = copy(value)
             if self.repeats_outputs and value not in self.last:
                 dimensions = value.array_shape.dimensions
                 leading, kept = (self.accumulation.micro_batches, *dimensions), range(1, 1 + len(dimensions))
@@ -153,16 +223,16 @@ class Loop(ABC):
         made = replicated(self.entry, self.module, self.roles, ordered, {n: self.moved[n] for n in rows})
         return made if self.processes is None else replace(made, module=in_one_order(made.module))
 
-    def _enqueue_for_replicas(self, copies: InstructionCopies) -> None:
+    def _enqueue_for_replicas(self, stands: dict[Instruction, Instruction]) -> None:
         """Adds each outfeed that updates depend on once for each replica: each enqueues, as on a chip."""
-        for outfeed in topological(self.parts.updates.values(), lambda i: i not in copies.known()):
-            if target_of(outfeed) != OUTFEED or outfeed in copies.known():
+        for outfeed in topological(self.parts.updates.values(), lambda i: i not in stands):
+            if target_of(outfeed) != OUTFEED or outfeed in stands:
                 continue
-            *leaves, token = [copies.of(operand) for operand in outfeed.operands]
+            *leaves, token = [copied(self.entry, stands, operand) for operand in outfeed.operands]
             for _ in range(self.accumulation.replicas):
                 call = add_copy(self.entry, outfeed, [*leaves, token])
                 token = call if isinstance(call.shape, Shape) else self.entry.get_tuple_element(call, 0)
-            copies.stand_for(outfeed, call)
+            stands[outfeed] = call
 
     def _parameter_shape(self, parameter: Instruction) -> Shape:
         shape = parameter.array_shape
@@ -170,7 +240,3 @@ class Loop(ABC):
             return shape
         first, *others = shape.dimensions or (1,)
         return shape.with_dimensions((first * self.accumulation.micro_batches, *others))
-
-    def _rows_shape(self, number: int) -> Shape:
-        shape = self.module.entry.parameters[number].array_shape
-        return shape.with_dimensions((self.accumulation.replicas, *shape.dimensions))

@@ -72,9 +72,7 @@ def cut(
     steps); `names` are names of variables, for messages. A step without marks is allowed only if not `training`. Raises
     ConfigurationError for steps that cannot be cut.
     """
-    marks = _marks(module)
-    if training:
-        _require_marks(marks)
+    marks = _marks(module, training)
     after = users_of(module, marks)
     _refuse_gradients_after_updates(marks, after)
     results = module.results
@@ -91,7 +89,7 @@ def cut(
     return Cut(tuple(marks), moving, updates, outputs, tuple(frontier(outputs.values(), varying)))
 
 
-def _marks(module: Module) -> list[Instruction]:
+def _marks(module: Module, training: bool) -> list[Instruction]:
     marks = [i for i in module.entry.instructions if is_mark(i)]
     inner = [i for c in module.computations() if c is not module.entry for i in c.instructions if is_mark(i)]
     if inner:
@@ -100,16 +98,13 @@ def _marks(module: Module) -> list[Instruction]:
             f"loop or a condition, that of {variable_of(inner[0])!r} first. Apply them outside of it to accumulate "
             f"gradients or to use more than one IPU."
         )
-    return marks
-
-
-def _require_marks(marks: Collection[Instruction]) -> None:
-    if not marks:
+    if training and not marks:
         raise ConfigurationError(
             "Expected a training step that applies gradients with a Keras optimizer. Received: one that applies none. "
             "Call optimizer.apply_gradients in train_step, or set gradient_accumulation_steps_per_replica = 1 and "
             "auto_select_ipus = 1."
         )
+    return marks
 
 
 def users_of(module: Module, sources: Iterable[Instruction], *, beyond_marks: bool = True) -> set[Instruction]:

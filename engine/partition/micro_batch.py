@@ -11,52 +11,51 @@ from engine.passes.equal_rows import EqualRows
 
 INDEX = "s32"
 """The element type of a micro-batch's number."""
+Totals = tuple[Instruction, ...]
+"""A loop's state for one gradient: the sum so far, or the ids and the rows of all micro-batches."""
 
 
 class MicroBatch:
     """Micro-batch number `index`, in the computation that is being built."""
 
     def __init__(self, builder: Builder, accumulation: Accumulation, index: Instruction) -> None:
-        self._builder, self._accumulation, self.index = builder, accumulation, index
+        self.b, self._accumulation, self.index = builder, accumulation, index
         self._replica: Instruction | None = None
 
     def feed(self, array: Instruction, parameter: Instruction) -> Instruction:
         """The rows of one micro-batch, shaped like `parameter`, of an array with the rows of all."""
         dimensions = parameter.array_shape.dimensions
         rows = dimensions[0] if dimensions else 1
-        start = self._builder.multiply(self.index, self._builder.constant(rows, INDEX))
+        start = self.b.multiply(self.index, self.b.constant(rows, INDEX))
         sliced = self._slice(array, start, (rows, *dimensions[1:]))
-        return sliced if dimensions else self._builder.reshape(sliced, ())
-
-    def row(self, rows: Instruction) -> Instruction:
-        """The value of a variable on this replica."""
-        return self.taken(rows, self.replica)
-
-    def with_row(self, rows: Instruction, value: Instruction) -> Instruction:
-        """All replicas' values of a variable, with this replica's value replaced."""
-        return self.put(rows, self.replica, value)
+        return sliced if dimensions else self.b.reshape(sliced, ())
 
     def taken(self, rows: Instruction, number: Instruction) -> Instruction:
         """Element `number` of an array along its first dimension, without that dimension."""
         dimensions = rows.array_shape.dimensions[1:]
-        return self._builder.reshape(self._slice(rows, number, (1, *dimensions)), dimensions)
+        return self.b.reshape(self._slice(rows, number, (1, *dimensions)), dimensions)
 
     def put(self, rows: Instruction, number: Instruction, value: Instruction) -> Instruction:
         """An array with element `number` along its first dimension replaced."""
-        row = self._builder.reshape(value, (1, *value.array_shape.dimensions))
+        row = self.b.reshape(value, (1, *value.array_shape.dimensions))
         starts = self._starts(number, rows)
-        return self._builder.instruction("dynamic-update-slice", rows.shape, (rows, row, *starts))
+        return self.b.instruction("dynamic-update-slice", rows.shape, (rows, row, *starts))
 
     @property
     def replica(self) -> Instruction:
         """The number of this micro-batch's replica."""
         if self._replica is None:
-            self._replica = self._builder.elementwise("remainder", self.index, self._replicas())
+            self._replica = self.b.elementwise("remainder", self.index, self._replicas())
         return self._replica
 
-    def accumulated(self, mark: Instruction, total: Instruction, gradient: Instruction) -> Instruction:
-        """A mark's total with this micro-batch added: by `reduction` over steps, summed over replicas."""
-        b = self._builder
+    def accumulated(self, mark: Instruction, totals: Totals, gradient: Instruction) -> Totals:
+        """A mark's totals with the gradient of this micro-batch, a copy of the marked one.
+
+        Gradients are reduced by `reduction` over steps, and summed over replicas.
+        """
+        if len(totals) == 2:
+            return self._with_named_rows(*totals, gradient)
+        b, (total,) = self.b, totals
         element_type = total.array_shape.element_type
         if gradient.array_shape.element_type != element_type:
             gradient = b.convert(gradient, element_type)
@@ -73,13 +72,13 @@ class MicroBatch:
             first = b.compare(self.replica, b.constant(0, INDEX), "EQ")
             kept = b.select(first, b.divide(b.subtract(count, one), count), one)
             total = b.multiply(total, self._spread(kept, total))
-        return b.add(total, gradient)
+        return (b.add(total, gradient),)
 
-    def with_named_rows(
+    def _with_named_rows(
         self, ids: Instruction, rows: Instruction, gradient: Instruction
     ) -> tuple[Instruction, Instruction]:
         """Puts the ids and rows of this micro-batch, whose gradient is a sum of rows, among those of all others."""
-        b = self._builder
+        b = self.b
         sums = EqualRows(gradient).sums(gradient.operands[2])
         known = set(b.instructions)
         b.instructions += [each for each in topological([sums]) if each not in known]
@@ -90,23 +89,23 @@ class MicroBatch:
 
     def _share(self, gradient: Instruction) -> Instruction:
         """A micro-batch's share of a mean."""
-        b, shape = self._builder, gradient.array_shape
+        b, shape = self.b, gradient.array_shape
         return b.divide(gradient, b.splat(self._accumulation.steps, shape.dimensions, shape.element_type))
 
     def _replicas(self) -> Instruction:
-        return self._builder.constant(self._accumulation.replicas, INDEX)
+        return self.b.constant(self._accumulation.replicas, INDEX)
 
     def _spread(self, scalar: Instruction, like: Instruction) -> Instruction:
         element_type = like.array_shape.element_type
         if scalar.array_shape.element_type != element_type:
-            scalar = self._builder.convert(scalar, element_type)
-        return self._builder.broadcast(scalar, like.array_shape.dimensions, ())
+            scalar = self.b.convert(scalar, element_type)
+        return self.b.broadcast(scalar, like.array_shape.dimensions, ())
 
     def _slice(self, array: Instruction, start: Instruction, sizes: tuple[int, ...]) -> Instruction:
         shape = array.array_shape.with_dimensions(sizes)
         operands = (array, *self._starts(start, array))
-        return self._builder.instruction("dynamic-slice", shape, operands, dynamic_slice_sizes=sizes)
+        return self.b.instruction("dynamic-slice", shape, operands, dynamic_slice_sizes=sizes)
 
     def _starts(self, first: Instruction, array: Instruction) -> list[Instruction]:
-        zero = self._builder.constant(0, INDEX)
+        zero = self.b.constant(0, INDEX)
         return [first, *[zero] * (array.array_shape.rank - 1)]

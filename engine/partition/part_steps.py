@@ -8,7 +8,7 @@ gradient's sum, ("value", instruction) for a value that another part has compute
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal
@@ -19,8 +19,8 @@ from engine.partition.crossings import PartPlan
 from engine.partition.instruction_copies import add_copy
 from engine.partition.marks import Cut, accumulator_of
 from engine.partition.stages import Placement
-from engine.partition.taken_branches import taken
 from engine.passes.loops.rebuilding import with_own_names
+from engine.passes.rewriting import with_parts
 
 Key = tuple[str, Any]
 SMALL = 1024
@@ -205,3 +205,34 @@ def _beside(op_name: str) -> str:
     """The op_name of a gradient's sum, in the layer that computes the gradient."""
     layer = list(takewhile(lambda part: not part[:1].isupper(), op_name.split("/"))) if op_name else ["gradient_tape"]
     return "/".join([*layer, ACCUMULATE])
+
+
+def taken(values: Mapping[int, Instruction], ends: Collection[Instruction]) -> dict[int, Instruction]:
+    """The values with the results of the longer branch in place of those of each `conditional`.
+
+    An optimizer with loss scaling updates all variables in one branch, if all gradients are finite: without the
+    condition each update depends on its own gradient alone. Instructions that depend on no conditional, and those of
+    `ends`, the gradients, stay the same objects.
+    """
+    new: dict[Instruction, Instruction] = {}
+    for each in topological(values.values(), lambda i: i not in ends):
+        new[each] = each if each in ends else _copied(each, new)
+    return {number: new[value] for number, value in values.items()}
+
+
+def _copied(instruction: Instruction, new: Mapping[Instruction, Instruction]) -> Instruction:
+    operands = tuple(new[operand] for operand in instruction.operands)
+    if instruction.opcode == "conditional":
+        return _branch(instruction, operands)
+    if instruction.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
+        return operands[0].operands[instruction["tuple_index"]]
+    return with_parts(instruction, operands)
+
+
+def _branch(conditional: Instruction, operands: tuple[Instruction, ...]) -> Instruction:
+    branch = max(conditional.called, key=lambda computation: len(computation.instructions))
+    argument = operands[1 + conditional.called.index(branch)]
+    new: dict[Instruction, Instruction] = {}
+    for each in branch.instructions:
+        new[each] = argument if each.opcode == "parameter" else _copied(each, new)
+    return new[branch.root]

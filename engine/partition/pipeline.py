@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from engine.ir import Instruction, Module, Shape, topological
 from engine.partition.accumulation import Accumulation, Reduction
 from engine.partition.crossings import PartPlan, costs_nothing, plan_parts
+from engine.partition.loop_state import Outputs
 from engine.partition.marks import Cut, cut
 from engine.partition.metric_totals import with_totals
 from engine.partition.pipeline_loop import PipelineLoop
-from engine.partition.pipeline_part import Outputs
 from engine.partition.pipeline_report import PipelineReport, report_on
 from engine.partition.processes import Processes
 from engine.partition.repeat import BEFORE_STAGES
-from engine.partition.replicas import Replicated, kinds_of
+from engine.partition.replicas import Replicated, variables_of_replicas
 from engine.partition.schedule import Part, Recomputation, Schedule, ScheduleKind, devices_of, make_schedule
 from engine.partition.schedule_checks import check_count, check_pipeline, recomputation_of
 from engine.partition.stage_options import StageOptions
@@ -194,10 +194,10 @@ def pipelined(
     # One micro-batch at a time stores nothing for others: recomputation would only cost time.
     recompute = "none" if sequential else schedule.recomputation
     plans = plan_parts(module, roles, parts, placement, recompute=recompute)
-    kinds = kinds_of(module, parts, accumulation.replicas, metrics, names)
+    rows = variables_of_replicas(module, parts, accumulation.replicas, metrics, names)
     by_part = plans_by_part(schedule, plans, placement.position, parts)
     loop = PipelineLoop(
-        *(module, roles, accumulation, parts, kinds, processes), plans=by_part, schedule=schedule, outputs=outputs
+        *(module, roles, accumulation, parts, rows, processes), plans=by_part, schedule=schedule, outputs=outputs
     )
     repeated = loop.made()
     report = report_on(

@@ -15,9 +15,9 @@ from typing import Any
 from engine.ir import Instruction, TupleShape
 from engine.ir.builder import Builder
 from engine.partition.crossings import PartPlan
-from engine.partition.loop_state import COUNTER, Loop
+from engine.partition.instruction_copies import add_copy
+from engine.partition.loop_state import COUNTER, Loop, Outputs
 from engine.partition.micro_batch import INDEX, MicroBatch
-from engine.partition.pipeline_part import Outputs, add_part
 from engine.partition.schedule import Part, Schedule
 from engine.passes.conditionals import STAYS
 from engine.passes.loops.rebuilding import with_own_names
@@ -33,15 +33,6 @@ class Item:
     part: Part
     plan: PartPlan
     delay: int
-
-
-def items_of(schedule: Schedule, plans: Mapping[Part, PartPlan], replicas: int) -> list[Item]:
-    """The parts in the order in which an iteration runs them.
-
-    Among parts that share a slot, readers of a value come before its writer: no extra copy is kept for them.
-    """
-    ordered = sorted(plans, key=lambda part: (part.start % schedule.period, -schedule.position(part)))
-    return [Item(part, plans[part], schedule.iteration_of(part) * replicas) for part in ordered]
 
 
 def waiting(items: Sequence[Item]) -> dict[Instruction, int]:
@@ -72,7 +63,10 @@ class PipelineLoop(Loop):
         outputs: Outputs = "last",
     ) -> None:
         super().__init__(*arguments)
-        self.items = items_of(schedule, plans, self.accumulation.replicas)
+        # Among parts that share a slot, readers of a value come before its writer: no extra copy is kept for them.
+        ordered = sorted(plans, key=lambda part: (part.start % schedule.period, -schedule.position(part)))
+        periods = {part: part.start // schedule.period * self.accumulation.replicas for part in ordered}
+        self.items = [Item(part, plans[part], delay) for part, delay in periods.items()]
         self.total = self.accumulation.micro_batches
         self.repeats_outputs = outputs == "all" and self.processes is not None
         self.iterations = self.total + max(item.delay for item in self.items)
@@ -103,21 +97,13 @@ class PipelineLoop(Loop):
     def _while(self) -> Instruction:
         body = Builder("pipeline_iteration")
         state = body.parameter_of(self.shape)
-        elements = {state_slot: body.get_tuple_element(state, state_slot) for state_slot in range(len(self.initial))}
+        elements = dict(enumerate(body.elements(state)))
         index = elements[COUNTER]
         if self.iterations == self.total:
             iteration, before = MicroBatch(body, self.accumulation, index), dict(elements)
             crossed: dict[Instruction, Instruction] = {}
             for item in self.items:
-                elements |= add_part(
-                    body,
-                    iteration,
-                    self.parts,
-                    item.plan,
-                    state_slots=self.slots,
-                    elements=before,
-                    crossed=crossed,
-                )
+                elements |= self._part(iteration, item.plan, before, crossed)
         else:
             for item in self.items:
                 self._branch(body, item, index, elements)
@@ -138,15 +124,55 @@ class PipelineLoop(Loop):
         taken = run.parameter_of(argument.shape)
         inside = {state_slot: run.get_tuple_element(taken, k) for k, state_slot in enumerate((*changing, *constant))}
         iteration = MicroBatch(run, self.accumulation, run.get_tuple_element(taken, len(inside)))
-        inside |= add_part(
-            run, iteration, self.parts, item.plan, state_slots=self.slots, elements=dict(inside), crossed={}
-        )
+        inside |= self._part(iteration, item.plan, dict(inside), {})
         new = with_own_names(run.build(run.tuple(*(inside[state_slot] for state_slot in changing))))
         shape = TupleShape(tuple(self.initial[state_slot].shape for state_slot in changing))
         operands = (self._has_one(body, item, index), argument, argument)
         done = body.instruction("conditional", shape, operands, (new, kept), **{STAYS: True})
         for k, state_slot in enumerate(changing):
             elements[state_slot] = body.get_tuple_element(done, k)
+
+    def _part(
+        self,
+        iteration: MicroBatch,
+        plan: PartPlan,
+        elements: Mapping[int, Instruction],
+        crossed: dict[Instruction, Instruction],
+    ) -> dict[int, Instruction]:
+        """Adds a part's instructions; returns the new values of the elements that it changes.
+
+        `crossed` has the values from earlier parts of the same iteration; those that this part computes are added.
+        """
+        slots = self.slots
+        new = {p: elements[slots.given[p]] for p in plan.shared}
+        new |= {p: iteration.feed(elements[slots.given[p]], p) for p in plan.feeds}
+        for value in plan.reads:
+            known_as = plan.stands_for.get(value, value)
+            if value in crossed:
+                new[known_as] = crossed[value]
+            elif value in slots.holders:
+                new[known_as] = elements[slots.holders[value]]
+            else:
+                new[known_as] = iteration.taken(elements[slots.rings[value]], self._slot(iteration, value))
+        for parameter, number in plan.variables.items():
+            state = elements[slots.states[number]]
+            new[parameter] = iteration.taken(state, iteration.replica) if number in self.rows else state
+        for each in plan.copied:
+            new[each] = add_copy(iteration.b, each, [new[operand] for operand in each.operands])
+        following: dict[int, Instruction] = {}
+        for value in plan.crossings:
+            made = crossed[value] = new[plan.stands_for.get(value, value)]
+            if value in slots.holders:
+                following[slots.holders[value]] = made
+            if value in slots.rings:
+                ring = slots.rings[value]
+                following[ring] = iteration.put(elements[ring], self._slot(iteration, value), made)
+        return following | self.following([iteration], elements, plan, lambda _, value: new[value])
+
+    def _slot(self, iteration: MicroBatch, value: Instruction) -> Instruction:
+        """The slot of a micro-batch in the ring of a value."""
+        depth = iteration.b.constant(self.slots.depths[value], INDEX)
+        return iteration.b.elementwise("remainder", iteration.index, depth)
 
     def _has_one(self, body: Builder, item: Item, index: Instruction) -> Instruction:
         """Whether delay <= iteration < delay + micro-batches."""

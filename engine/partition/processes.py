@@ -10,7 +10,9 @@ from engine.ir import Instruction, Shape
 from engine.ir.builder import Builder
 from engine.ir.module import topological
 from engine.partition.marks import is_total
-from engine.partition.process_sums import SUM
+
+SUM = "sum"
+"""The value of the attribute "of_processes" in calls that sum their operands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,4 +103,4 @@ def _call(
     """The results of a call, which `in_one_order` puts after the previous one, or, if both sum, may join with it."""
     token = b.constant(0, "s32")
     call = b.host_function(function, operands, shapes, token, side_effect=False, of_processes=kind)
-    return [b.get_tuple_element(call, index) for index in range(len(shapes))]
+    return b.elements(call)

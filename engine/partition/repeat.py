@@ -17,14 +17,13 @@ from engine.ir.outlining import has_outlined_calls
 from engine.partition.accumulation import Accumulation
 from engine.partition.batch_norm_groups import is_statistic, statistics
 from engine.partition.collectives import synchronise
-from engine.partition.instruction_copies import InstructionCopies, add_copy
+from engine.partition.instruction_copies import add_copy, copied
 from engine.partition.loop_state import COUNTER, Loop
 from engine.partition.marks import cut
 from engine.partition.metric_totals import with_totals
 from engine.partition.micro_batch import INDEX, MicroBatch
 from engine.partition.processes import Processes
-from engine.partition.replicas import Replicated, kinds_of
-from engine.partition.row_gradients import accumulated
+from engine.partition.replicas import Replicated, variables_of_replicas
 from engine.passes.dead_code import dead_code
 from engine.passes.factored_derivatives import factored_derivatives
 from engine.passes.inline_calls import inline_calls, inline_other_calls
@@ -117,24 +116,12 @@ class MicroBatchLoop(Loop):
         }
         body = Builder("micro_batch")
         state = body.parameter_of(self.shape)
-        elements = {slot: body.get_tuple_element(state, slot) for slot in range(len(self.initial))}
+        elements = dict(enumerate(body.elements(state)))
         iteration = elements[COUNTER]
         micro_batches = [MicroBatch(body, self.accumulation, each) for each in self._indices(body, iteration)]
-        of, last = self._copies(body, elements, micro_batches), len(micro_batches) - 1
+        of = self._copies(body, elements, micro_batches)
         following = {COUNTER: body.add(iteration, body.constant(1, INDEX))}
-        for mark, numbers in slots.gradients.items():
-            totals = tuple(elements[slot] for slot in numbers)
-            for k, micro_batch in enumerate(micro_batches):
-                totals = accumulated(micro_batch, mark, totals, of(k, mark.operands[0]))
-            following |= zip(numbers, totals, strict=True)
-        for number, slot in slots.states.items():
-            state = elements[slot]
-            for k, micro_batch in enumerate(micro_batches):
-                value = of(k, parts.moving[number])
-                state = micro_batch.with_row(state, value) if number in rows else value
-            following[slot] = state
-        for value, slot in slots.lasts.items():
-            following[slot] = of(last, value)
+        following |= self.following(micro_batches, elements, parts, of)
         iterations = self.accumulation.micro_batches // self.accumulation.together
         self.take_results(self.add_while(body, {**elements, **following}, iterations))
 
@@ -150,26 +137,23 @@ class MicroBatchLoop(Loop):
         self, body: Builder, elements: Mapping[int, Instruction], micro_batches: Sequence[MicroBatch]
     ) -> Callable[[int, Instruction], Instruction]:
         """A function that gives the copy of an instruction in the k-th of an iteration's micro-batches."""
-        parameters, rows = self.module.entry.parameters, self.slots.rows
+        parameters, rows = self.module.entry.parameters, self.rows
         given = {p: elements[slot] for p, slot in self.slots.given.items()}
+        feeds = {p for p in given if self.roles[p["parameter_number"]] == "feed"}
         stands = []
         for k, micro_batch in enumerate(micro_batches):
-            new = {p: micro_batch.feed(array, p) if self._is_feed(p) else array for p, array in given.items()}
+            new = {p: micro_batch.feed(array, p) if p in feeds else array for p, array in given.items()}
             for number, slot in self.slots.states.items():
                 state = elements[slot]
                 if number in rows:
-                    new[parameters[number]] = micro_batch.row(state)
+                    new[parameters[number]] = micro_batch.taken(state, micro_batch.replica)
                 elif k == 0:
                     new[parameters[number]] = state
             stands.append(new)
         if len(stands) == 1:
-            copies = InstructionCopies(body, stands[0])
-            return lambda k, instruction: copies.of(instruction)
+            return lambda _, instruction: copied(body, stands[0], instruction)
         shared = {parameters[n]: value for n, value in self.parts.moving.items() if n not in rows}
         return CopiesTogether(body, stands, shared).of
-
-    def _is_feed(self, parameter: Instruction) -> bool:
-        return self.roles[parameter["parameter_number"]] == "feed"
 
 
 class SingleMicroBatch(Loop):
@@ -181,10 +165,10 @@ class SingleMicroBatch(Loop):
         for old, new in zip(self.module.entry.parameters, parameters, strict=True):
             # A scalar feed is a vector of one element.
             stands[old] = new if new.shape == old.shape else self.entry.reshape(new, ())
-        copies = InstructionCopies(self.entry, stands)
-        self.reduced = {mark: copies.of(mark.operands[0]) for mark in parts.marks}
-        self.last = {value: copies.of(value) for value in parts.last}
-        self.moved = {number: copies.of(value) for number, value in parts.moving.items()}
+        copy = partial(copied, self.entry, stands)
+        self.reduced = {mark: copy(mark.operands[0]) for mark in parts.marks}
+        self.last = {value: copy(value) for value in parts.last}
+        self.moved = {number: copy(value) for number, value in parts.moving.items()}
 
 
 BEFORE: tuple[Pass, ...] = (inline_calls, dead_code, simplify_shapes, dead_code)
@@ -238,9 +222,9 @@ def _repeated(
     if processes is not None:
         module = with_totals(module, metrics, names, accumulation.replicas * processes.count)
     parts = cut(module, roles, once, names, training=training)
-    kinds = kinds_of(module, parts, accumulation.replicas, metrics, names)
+    rows = variables_of_replicas(module, parts, accumulation.replicas, metrics, names)
     loop = SingleMicroBatch if accumulation.micro_batches == 1 else MicroBatchLoop
-    return loop(module, roles, accumulation, parts, kinds, processes).made()
+    return loop(module, roles, accumulation, parts, rows, processes).made()
 
 
 def _check_statistics(module: Module) -> None:

@@ -14,7 +14,7 @@ from engine.ir.device_operations import ASSUME_EQUAL, COLLECTIVES, INFEED, OUTFE
 from engine.ir.floating_point import REPLICAS, VARYING
 from engine.partition.collectives import stacked, synchronise, unstacked
 from engine.partition.instruction_copies import add_copy
-from engine.partition.uniformity import Differing, LoopKinds, Uniformity, element_range, is_ordered
+from engine.partition.uniformity import Differing, Uniformity, element_range, is_ordered
 from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.rewriting import changed
 
@@ -107,8 +107,7 @@ class ReplicaCopies:
     def _leaves(self, value: Instruction) -> list[Instruction]:
         if isinstance(value.shape, Shape):
             return [value]
-        elements = [self.b.get_tuple_element(value, index) for index in range(len(value.shape.elements))]
-        return [leaf for element in elements for leaf in self._leaves(element)]
+        return [leaf for element in self.b.elements(value) for leaf in self._leaves(element)]
 
     # Random numbers
 
@@ -193,7 +192,11 @@ class ReplicaCopies:
             )
             for position, replica in enumerate(self.replicas)
         ]
-        return _side_by_side(kinds, initial, each)
+        # A result that does not vary keeps its initial value.
+        return [
+            Held(kind, tuple(leaf.copies[0] for leaf in ran) if kind is Differing.VARYING else before.copies)
+            for kind, before, ran in zip(kinds.results, initial, zip(*each, strict=True), strict=True)
+        ]
 
     def _one_while(self, loop: Instruction, initial: Value, kinds: Sequence[Differing]) -> Value:
         state = self._as_kinds(initial, kinds)
@@ -265,16 +268,6 @@ def _regrouped(b: Builder, flat: Instruction, like: Value) -> Value:
         copies = tuple(b.get_tuple_element(flat, index + position) for position in range(len(leaf.copies)))
         value.append(Held(leaf.kind, copies))
         index += len(copies)
-    return value
-
-
-def _side_by_side(kinds: LoopKinds, initial: Value, each: Sequence[Value]) -> Value:
-    """The results of loops that ran for each replica; a leaf that does not vary keeps its initial value."""
-    value = []
-    for leaf, kind in enumerate(kinds.results):
-        varies = kind is Differing.VARYING
-        copies = tuple(own[leaf].copies[0] for own in each) if varies else initial[leaf].copies
-        value.append(Held(kind, copies))
     return value
 
 

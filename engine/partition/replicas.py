@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Module
@@ -13,8 +12,6 @@ from engine.ir.module import topological
 from engine.partition.marks import Cut
 from engine.partition.uniformity import is_ordered
 from engine.passes.loops.rebuilding import with_own_names
-
-Kind = Literal["shared", "rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +45,25 @@ def replicated(
     return Replicated(made, [*roles, *["variable"] * len(moved)], tuple(moved))
 
 
-def kinds_of(
+def variables_of_replicas(
     module: Module, parts: Cut, replicas: int, metrics: Collection[int], names: Mapping[int, str]
-) -> dict[int, Kind]:
-    """The storage kind of each variable that the gradient part updates.
+) -> tuple[int, ...]:
+    """The numbers of the variables that the gradient part updates and of which each replica has a row.
 
     A metric that is only added to is shared, so it is exact over all replicas; so is a random state, from which
     replicas draw one after another. Of all other variables (moving statistics, counts of steps) each replica has a row.
     Raises ConfigurationError for metrics that are updated otherwise.
     """
-    kinds: dict[int, Kind] = {}
-    for number, value in parts.moving.items():
+    found = []
+    for number, value in parts.moving.items() if replicas > 1 else ():
         parameter = module.entry.parameters[number]
-        if replicas == 1:
-            kinds[number] = "shared"
-        elif is_ordered(value.operands[0] if value.opcode == "get-tuple-element" else value):
-            kinds[number] = "shared"  # a token
-        elif number in metrics:
+        if is_ordered(value.operands[0] if value.opcode == "get-tuple-element" else value):
+            continue  # a token
+        if number in metrics:
             check_sum(parameter, value, names.get(number, f"parameter {number}"), replicas)
-            kinds[number] = "shared"
-        else:
-            is_state = parameter.array_shape.dtype.kind in "iu" and _is_used(module, parts, parameter, value)
-            kinds[number] = "shared" if is_state else "rows"
-    return kinds
+        elif parameter.array_shape.dtype.kind not in "iu" or not _is_used(module, parts, parameter, value):
+            found.append(number)
+    return tuple(found)
 
 
 def check_sum(parameter: Instruction, value: Instruction, name: str, replicas: int) -> None:

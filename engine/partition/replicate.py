@@ -95,44 +95,30 @@ def replicate(
     if replicas < 1:
         raise ConfigurationError(f"Expected at least 1 replica. Received: {replicas}. Nearest: 1.")
     uniformity = Uniformity(replicas, processes)
-    made = _Replication(run_passes(module, BEFORE), roles, uniformity, names or {}).run()
+    made = _with_replicas(run_passes(module, BEFORE), roles, uniformity, names or {})
     ordered = made.module if processes is None else in_one_order(made.module)
     return replace(made, module=run_passes(ordered, AFTER))
 
 
-class _Replication:
-    """Builds the new entry computation."""
-
-    def __init__(self, module: Module, roles: Sequence[str], uniformity: Uniformity, names: Mapping[int, str]) -> None:
-        self.module, self.roles, self.replicas, self.names = module, roles, uniformity.replicas, names
-        self.uniformity = uniformity
-        self.entry = Builder(module.entry.name)
-
-    def run(self) -> Replicated:
-        kinds = self.uniformity.variables(self.module, self.roles)
-        varying = (number for number, kind in kinds.items() if kind is Differing.VARYING)
-        rows = tuple(varying) if self.replicas > 1 else ()
-        old = self.module.entry.parameters
-        held: list[Value] = []
-        for parameter in old:
-            new = self.entry.parameter_of(parameter.array_shape)
-            new.name, new.op_name = parameter.name, parameter.op_name
-            held.append([Held(kinds[parameter["parameter_number"]], (new,))])
-        for number in rows:
-            held[number] = [self._rows(number, old[number])]
-        copies = ReplicaCopies(self.entry, self.uniformity, tuple(range(self.replicas)))
-        values = copies.run(self.module.entry, held)
-        results = [values[result][0] for result in self.module.results]
-        moved = {number: self._moved(results[self.module.aliases[number]]) for number in rows}
-        return replicated(self.entry, self.module, self.roles, [result.copies[0] for result in results], moved)
-
-    def _rows(self, number: int, variable: Instruction) -> Held:
-        """The replicas' own values of a variable: the rows of a new parameter."""
-        shape = variable.array_shape
-        parameter = self.entry.parameter_of(shape.with_dimensions((self.replicas, *shape.dimensions)))
-        parameter.name, parameter.op_name = f"{variable.name}.rows", self.names.get(number, variable.op_name)
-        copies = tuple(unstacked(self.entry, parameter, replica) for replica in range(self.replicas))
-        return Held(Differing.VARYING, copies)
-
-    def _moved(self, held: Held) -> Instruction:
-        return stacked(self.entry, [held.of(replica) for replica in range(self.replicas)])
+def _with_replicas(
+    module: Module, roles: Sequence[str], uniformity: Uniformity, names: Mapping[int, str]
+) -> Replicated:
+    """The copies of the instructions for all replicas, in a new entry computation."""
+    entry, replicas, old = Builder(module.entry.name), uniformity.replicas, module.entry.parameters
+    kinds = uniformity.variables(module, roles)
+    held: list[Value] = []
+    for number, parameter in enumerate(old):
+        new = entry.parameter_of(parameter.array_shape)
+        new.name, new.op_name = parameter.name, parameter.op_name
+        held.append([Held(kinds[number], (new,))])
+    rows = [number for number, kind in kinds.items() if kind is Differing.VARYING and replicas > 1]
+    for number in rows:
+        # The replicas' own values of a variable are the rows of a new parameter.
+        shape = old[number].array_shape
+        new = entry.parameter_of(shape.with_dimensions((replicas, *shape.dimensions)))
+        new.name, new.op_name = f"{old[number].name}.rows", names.get(number, old[number].op_name)
+        held[number] = [Held(Differing.VARYING, tuple(unstacked(entry, new, replica) for replica in range(replicas)))]
+    values = ReplicaCopies(entry, uniformity, tuple(range(replicas))).run(module.entry, held)
+    results = [values[result][0] for result in module.results]
+    moved = {n: stacked(entry, [results[module.aliases[n]].of(k) for k in range(replicas)]) for n in rows}
+    return replicated(entry, module, roles, [result.copies[0] for result in results], moved)

@@ -12,11 +12,8 @@ from engine.ir import Instruction, Shape
 from engine.ir.builder import Builder
 from engine.partition.accumulation import Accumulation
 from engine.partition.marks import accumulator_of, is_total
-from engine.partition.micro_batch import MicroBatch
+from engine.partition.micro_batch import Totals
 from engine.passes.sparse_updates import is_row_sum
-
-Totals = tuple[Instruction, ...]
-"""A loop's state for one gradient: the sum so far, or the ids and the rows of all micro-batches."""
 
 
 def is_of_rows(mark: Instruction, accumulation: Accumulation) -> bool:
@@ -36,14 +33,6 @@ def row_shapes(mark: Instruction, micro_batches: int) -> tuple[Shape, Shape]:
     _, ids, rows = (operand.array_shape for operand in mark.operands[0].operands)
     named, width = rows.dimensions
     return ids.with_dimensions((micro_batches, named)), rows.with_dimensions((micro_batches, named, width))
-
-
-def accumulated(micro_batch: MicroBatch, mark: Instruction, totals: Totals, gradient: Instruction) -> Totals:
-    """Adds the gradient of one micro-batch, a copy of the marked one, to a mark's totals."""
-    if len(totals) == 1:
-        return (micro_batch.accumulated(mark, totals[0], gradient),)
-    ids, rows = totals
-    return micro_batch.with_named_rows(ids, rows, gradient)
 
 
 def table_of(entry: Builder, mark: Instruction, totals: Totals) -> Instruction:

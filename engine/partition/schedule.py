@@ -76,10 +76,6 @@ class Schedule:
         """The index of a part in a micro-batch's path: forward through the stages, and back."""
         return part.stage if part.kind == "forward" else 2 * self.stages - 1 - part.stage
 
-    def iteration_of(self, part: Part) -> int:
-        """The number of periods from the start to micro-batch 0's run of a part."""
-        return part.start // self.period
-
     def depth(self, writer: Part, reader: Part) -> int:
         """The largest number of micro-batches whose values from one part are kept until another has read them."""
         return (reader.start - writer.start) // self.period + 1

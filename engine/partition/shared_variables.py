@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from engine.errors import ConfigurationError
 from engine.ir import Instruction
+from engine.ir.op_names import stage_in
 from engine.partition.pipeline import Pipelined
-from engine.partition.stage_contents import is_state
-from engine.partition.stages import stage_of
+from engine.partition.pipeline_report import is_state
 
 
 def check_shared_variables(pipelined: Pipelined, names: Mapping[int, str]) -> None:
@@ -20,7 +20,7 @@ def check_shared_variables(pipelined: Pipelined, names: Mapping[int, str]) -> No
     source, devices = pipelined.source, pipelined.schedule.devices
     first_use: dict[Instruction, int] = {}
     for instruction in source.module.entry.instructions:
-        stage = stage_of(instruction)
+        stage = stage_in(instruction.op_name)
         if stage is None or stage >= len(devices):
             continue
         for operand in instruction.operands:

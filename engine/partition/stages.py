@@ -96,23 +96,19 @@ def owners_by_themselves(
     the result of an infeed does not depend on its token alone.
     """
     own = _own(varying, owned, acting)
-    chains = {v: [i for i in topological([owned[v]]) if i in own] + [v] for v in owned if v in own}
-    group = {instruction: instruction for chain in chains.values() for instruction in chain}
-
-    def first_of(instruction: Instruction) -> Instruction:
-        while group[instruction] is not instruction:
-            instruction = group[instruction]
-        return instruction
-
-    for chain in chains.values():
-        for instruction in chain:
-            group[first_of(instruction)] = first_of(chain[0])
+    groups: list[set[Instruction]] = []
+    for v in owned:
+        if v in own:
+            chain = {v, *(i for i in topological([owned[v]]) if i in own)}
+            joined = [group for group in groups if not group.isdisjoint(chain)]
+            groups = [*(group for group in groups if group.isdisjoint(chain)), chain.union(*joined)]
+    grouped = set[Instruction]().union(*groups)
     position: dict[Instruction, int] = {}
-    for instruction in group:
-        readers = [latest[user] for user in users[instruction] if user not in group]
-        first = first_of(instruction)
-        position[first] = min([position.get(first, NOWHERE), latest[instruction], *readers])
-    return {i: 0 if position[first_of(i)] == NOWHERE else position[first_of(i)] for i in group}
+    for group in groups:
+        readers = [latest[user] for i in group for user in users[i] if user not in grouped]
+        first = min([*readers, *(latest[i] for i in group)])
+        position |= dict.fromkeys(group, 0 if first == NOWHERE else first)
+    return position
 
 
 def _own(
@@ -137,11 +133,6 @@ def _own(
 
 FEED = -1
 """The position of feeds: each part slices its rows itself."""
-
-
-def stage_of(instruction: Instruction) -> int | None:
-    """The stage in whose scope an instruction was traced; None outside of all stages."""
-    return stage_in(instruction.op_name)
 
 
 @contextmanager
@@ -242,7 +233,7 @@ class _Placing:
 
     def check_scopes(self, empty_stages: bool) -> None:
         """Raises ConfigurationError for scopes of stages beyond the last, and for stages without instructions."""
-        found = {stage: i for i in self.needed if (stage := stage_of(i)) is not None}
+        found = {stage: i for i in self.needed if (stage := stage_in(i.op_name)) is not None}
         beyond = [stage for stage in found if stage >= self.stages]
         if beyond:
             raise ConfigurationError(
@@ -270,7 +261,7 @@ class _Placing:
         return backward_pass(self.needed, (*self.parts.moving.values(), *self.parts.last))
 
     def _wanted(self, instruction: Instruction) -> int | None:
-        stage = self.of_calls.get(instruction, stage_of(instruction))
+        stage = self.of_calls.get(instruction, stage_in(instruction.op_name))
         if stage is None or instruction.opcode in ("parameter", "get-tuple-element"):
             return None
         return 2 * self.stages - 1 - stage if instruction in self.backward else stage

@@ -106,18 +106,12 @@ class TokenCopy:
         new = self.new[instruction]
         if new.shape == instruction.shape:
             return new
-        *elements, _ = self.elements(new)
+        *elements, _ = self.b.elements(new)
         return elements[0] if isinstance(instruction.shape, Shape) else self.b.tuple(*elements)
 
     def joined(self, value: Instruction, token: Instruction) -> Instruction:
         """A tuple with a token as last element."""
-        return self.b.tuple(*self.elements(value), token)
-
-    def elements(self, value: Instruction) -> list[Instruction]:
-        """The elements of a tuple; an array alone."""
-        if isinstance(value.shape, Shape):
-            return [value]
-        return [self.b.get_tuple_element(value, index) for index in range(len(value.shape.elements))]
+        return self.b.tuple(*self.b.elements(value), token)
 
     def _calling(self, instruction: Instruction) -> None:
         token, operands = self.take(), [*map(self.whole, instruction.operands)]

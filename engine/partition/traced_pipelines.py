@@ -13,7 +13,7 @@ from engine.errors import ConfigurationError
 from engine.ir import Computation, Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import PIPELINE_ITERATION, UPDATED_ONCE, config_of, target_of
-from engine.partition.instruction_copies import InstructionCopies
+from engine.partition.instruction_copies import copied
 from engine.partition.marks import cut
 from engine.partition.pipeline import Pipelined, Pipelining, pipelined
 from engine.partition.repeat import BEFORE_STAGES
@@ -62,10 +62,10 @@ def _new_body(old: Computation, module: Module, numbers: list[int]) -> Computati
     """The body of a loop as a pipeline's module, which changes the elements `numbers` of the state."""
     builder = Builder(old.name)
     state = builder.parameter_of(old.parameters[0].shape)
-    elements = [builder.get_tuple_element(state, k) for k in range(len(state.tuple_shapes))]
-    copies = InstructionCopies(builder, dict(zip(module.entry.parameters, elements, strict=True)))
+    elements = builder.elements(state)
+    stands = dict(zip(module.entry.parameters, elements, strict=True))
     for number, result in zip(numbers, module.results, strict=True):
-        elements[number] = copies.of(result)
+        elements[number] = copied(builder, stands, result)
     return with_own_names(builder.build(builder.tuple(*elements)))
 
 
@@ -101,9 +101,8 @@ def _as_module(body: Computation) -> Module:
             "outside of the stages."
         )
     parameters = [builder.parameter_of(shape) for shape in shapes]
-    copies = InstructionCopies(builder, {state: builder.tuple(*parameters)})
-    root = copies.of(body.root)
-    results = [builder.get_tuple_element(root, k) for k in range(len(shapes))]
+    root = copied(builder, {state: builder.tuple(*parameters)}, body.root)
+    results = builder.elements(root)
     aliases = {k: k for k in range(len(shapes))}
     return Module(body.name, with_own_names(builder.build(builder.tuple(*results))), aliases)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 
 from engine.ir import AnyShape, Computation, Instruction, Module, TupleShape
 from engine.ir.device_operations import (
@@ -71,8 +72,8 @@ class Uniformity:
         """Number of this process's first replica among the replicas of all processes."""
         self.different = Differing.VARYING if self.every > 1 else Differing.STATE
         """The kind of replica indices, infeed elements and random numbers."""
-        self._computations: dict[tuple[Computation, Kinds], Kinds] = {}
-        self._loops: dict[tuple[Instruction, Kinds], LoopKinds] = {}
+        self.loop = cache(self._loop)
+        self._computation = cache(self._results)
 
     def variables(self, module: Module, roles: Sequence[str]) -> dict[int, Differing]:
         """The kind of each entry parameter: a variable varies if its new value may."""
@@ -80,35 +81,12 @@ class Uniformity:
             number: Differing.STATE if role == "variable" else Differing.FIXED for number, role in enumerate(roles)
         }
         while True:
-            results = self.results(module, kinds)
-            moved = {
-                number
-                for number, index in module.aliases.items()
-                if results[index] is Differing.VARYING and kinds[number] is not Differing.VARYING
-            }
+            values = self._values(module.entry, [(kinds[number],) for number in range(len(roles))])
+            varying = {n for n, k in module.aliases.items() if values[module.results[k]] == (Differing.VARYING,)}
+            moved = {number for number in varying if kinds[number] is not Differing.VARYING}
             if not moved:
                 return kinds
             kinds.update(dict.fromkeys(moved, Differing.VARYING))
-
-    def results(self, module: Module, kinds: Mapping[int, Differing]) -> Kinds:
-        """The kinds of the module's results, given those of its parameters."""
-        arguments = [(kinds[number],) for number in range(len(module.entry.parameters))]
-        values = self._values(module.entry, arguments)
-        return tuple(values[result][0] for result in module.results)
-
-    def computation(self, computation: Computation, arguments: Kinds) -> Kinds:
-        """The kinds of a computation's results, given those of its one parameter."""
-        key = (computation, arguments)
-        if key not in self._computations:
-            self._computations[key] = self._values(computation, [arguments])[computation.root]
-        return self._computations[key]
-
-    def loop(self, loop: Instruction, initial: Kinds) -> LoopKinds:
-        """The kinds that hold in each iteration of a `while`, given those of its initial state."""
-        key = (loop, initial)
-        if key not in self._loops:
-            self._loops[key] = self._loop(loop, initial)
-        return self._loops[key]
 
     def after(self, instruction: Instruction, operands: Sequence[Kinds]) -> Kinds:
         """The kinds of an instruction's results, given those of its operands."""
@@ -143,15 +121,20 @@ class Uniformity:
                 values[instruction] = self.after(instruction, [values[operand] for operand in instruction.operands])
         return values
 
+    def _results(self, computation: Computation, arguments: Kinds) -> Kinds:
+        """The kinds of a computation's results, given those of its one parameter."""
+        return self._values(computation, [arguments])[computation.root]
+
     def _loop(self, loop: Instruction, initial: Kinds) -> LoopKinds:
+        """The kinds that hold in each iteration of a `while`, given those of its initial state."""
         body, condition = loop.called
         state = initial
         while True:
-            following = tuple(map(max, state, self.computation(body, state)))
+            following = tuple(map(max, state, self._computation(body, state)))
             if following == state:
                 break
             state = following
-        divergent = self.computation(condition, state) == (Differing.VARYING,)
+        divergent = self._computation(condition, state) == (Differing.VARYING,)
         if not divergent:
             return LoopKinds(state, state, False)
         kept = passed_on(body)
@@ -160,7 +143,7 @@ class Uniformity:
 
     def _conditional(self, instruction: Instruction, operands: Sequence[Kinds]) -> Kinds:
         (choice,), *arguments = operands
-        branches = [self.computation(*each) for each in zip(instruction.called, arguments, strict=True)]
+        branches = [self._computation(*each) for each in zip(instruction.called, arguments, strict=True)]
         return tuple(max(choice, *kinds) for kinds in zip(*branches, strict=True))
 
     def _custom_call(self, instruction: Instruction, most: Differing, leaves: int) -> Kinds:

@@ -166,9 +166,9 @@ class _Bodies:
             shapes |= {number: p.shape for number, p in enumerate(function.parameters)}
             parameters = [b.parameter_of(shapes[number]) for number in range(len(shapes))]
             count = len(function.parameters)
-            results = _elements(b, b.call(function, *parameters[:count]))
+            results = b.elements(b.call(function, *parameters[:count]))
             given = [*parameters[:count], *(upstream(b, parameter, results) for parameter in parameters[count:])]
-            gradients = _elements(b, b.call(gradient, *(given[number] for number in arguments)))
+            gradients = b.elements(b.call(gradient, *(given[number] for number in arguments)))
             joint = inline_calls(b.module(b.tuple(*results, *gradients)))
             prepared = self._prepare(common_subexpressions(joint)).entry
             one, other, stored = split(prepared, count, len(results), isinstance(gradient.root.shape, TupleShape))
@@ -177,12 +177,6 @@ class _Bodies:
 
     def _ordered(self, body: Computation) -> Computation:
         return self._order(Module(body.name, body)).entry
-
-
-def _elements(builder: Builder, value: Instruction) -> list[Instruction]:
-    if not isinstance(value.shape, TupleShape):
-        return [value]
-    return [builder.get_tuple_element(value, number) for number in range(len(value.shape.elements))]
 
 
 class _Calls:

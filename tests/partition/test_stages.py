@@ -7,11 +7,12 @@ import pytest
 from engine.errors import ConfigurationError
 from engine.ir import Module
 from engine.ir.builder import Builder
+from engine.ir.op_names import stage_in
 from engine.partition.crossings import plan_parts
 from engine.partition.marks import cut
 from engine.partition.repeat import BEFORE
 from engine.partition.schedule import Recomputation
-from engine.partition.stages import Placement, place, stage_of
+from engine.partition.stages import Placement, place
 from engine.passes.run_passes import run_passes
 from tests.partition.stage_steps import scope, staged_step
 from tests.partition.steps import mark
@@ -42,14 +43,14 @@ def test_scopes(op_name: str, stage: int | None) -> None:
     b = Builder()
     value = b.parameter("f32", (2,))
     value.op_name = op_name
-    assert stage_of(value) == stage
+    assert stage_in(value.op_name) == stage
 
 
 def test_everything_is_in_the_stage_of_its_scope() -> None:
     module, step, parts, placement = placed()
     counted = 0
     for instruction in module.entry.instructions:
-        stage = stage_of(instruction)
+        stage = stage_in(instruction.op_name)
         at = placement.position.get(instruction)
         if stage is None or at is None:
             continue
@@ -65,7 +66,7 @@ def test_values_only_flow_onwards() -> None:
     module, step, parts, placement = placed(tied=True)
     for instruction, at in placement.position.items():
         assert all(placement.position.get(operand, 0) <= at for operand in instruction.operands)
-    after = [i for i in module.entry.instructions if i.opcode == "reduce" and stage_of(i) is None]
+    after = [i for i in module.entry.instructions if i.opcode == "reduce" and stage_in(i.op_name) is None]
     assert placement.position[after[-1]] == STAGES - 1, "the loss belongs to the last stage"
 
 
