@@ -13,7 +13,7 @@ from engine.codelets.rows.index_walk import load_index
 from engine.ir.floating_point import EXPONENTS
 from engine.ir.shape import FLOATS, UNSIGNED
 from engine.machine_code.abi import Scratch
-from engine.program.work.value_check import ValueCheckWork
+from engine.program.work.custom_calls import ValueCheckWork
 
 RANGE, FLOAT_RANGE, NONZERO, FINITE = range(4)
 

@@ -14,7 +14,7 @@ from engine.debug.tile import Tile
 from engine.debug.uses import Use
 from engine.errors import DebugError
 from engine.program.program import Buffer
-from engine.program.touches import Ranges
+from engine.program.syncs import Ranges
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,8 @@ from engine.debug.uses import Use
 from engine.errors import ConfigurationError, DebugError
 from engine.machine_code.abi import Scratch
 from engine.program.program import Buffer, ComputeSet, Program, Span
-from engine.program.touches import Ranges
-from engine.program.work.host_call import HostCall
-from engine.program.work.value_check import ValueCheckWork
+from engine.program.syncs import Ranges
+from engine.program.work.custom_calls import HostCall, ValueCheckWork
 from engine.runtime.brief_call import BriefCall
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.checked import CheckedExecutable

@@ -12,8 +12,8 @@ from engine.debug.span_elements import NO_TILE, SpanElements
 from engine.debug.uses import Use
 from engine.errors import DebugError
 from engine.program.program import Buffer, ComputeSet
-from engine.program.touches import Ranges
-from engine.program.work.vertex_call import VertexCallWork
+from engine.program.syncs import Ranges
+from engine.program.work.custom_calls import VertexCallWork
 
 OUTSIDE = "a relocation's offset, a stride, or the number of units"
 Holder = Callable[[Use, int], str | None]

@@ -18,9 +18,8 @@ from engine.ir.value_checks import invalid_value
 from engine.ops.queues import failing_element
 from engine.program.control_words import CONTROL_LINE, Ring
 from engine.program.program import Address, ComputeSet, Program, ProgramQueue
-from engine.program.work.host_call import HostCall
+from engine.program.work.custom_calls import HostCall, ValueCheckWork
 from engine.program.work.queues import InfeedRow, InfeedWait, OutfeedPublish, OutfeedRow, OutfeedWait, QueueWork
-from engine.program.work.value_check import ValueCheckWork
 from engine.runtime.rings import AnyRing, InfeedRing
 
 TAKING, MAKING_SPACE = (InfeedWait, InfeedRow), (OutfeedWait, OutfeedRow)

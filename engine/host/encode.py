@@ -32,21 +32,18 @@ from engine.errors import InternalError
 from engine.program.work.base import Work
 from engine.program.work.contraction import Contraction
 from engine.program.work.copy import TransposeWork
+from engine.program.work.custom_calls import HostCall, ValueCheckWork, VertexCallWork
 from engine.program.work.exception_check import ExceptionCheckWork
 from engine.program.work.factors import CholeskyWork, FactorizationWork, SolveWork
 from engine.program.work.fourier import FourierWork
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.host_call import HostCall
 from engine.program.work.indexing import FirstOfEqualWork, GatherWork, ScatterWork, SliceWork
 from engine.program.work.interpolation import InterpolationWork
 from engine.program.work.queues import LeafCopyWork, QueueWork
 from engine.program.work.random import DrawWork, NextStateWork, RandomBitsWork
-from engine.program.work.reduced_rows import ReducedRowsWork
-from engine.program.work.row_sums import RowSort, SummedRows
+from engine.program.work.row_sums import ReducedRowsWork, RowSort, SummedRows
 from engine.program.work.select_and_scatter import SelectAndScatterWork
 from engine.program.work.sorting import ScanWork, SortWork
-from engine.program.work.value_check import ValueCheckWork
-from engine.program.work.vertex_call import VertexCallWork
 
 ENCODERS: dict[type[Work], Callable[[Any], Encoded]] = {
     CholeskyWork: encoded_cholesky,

@@ -10,7 +10,7 @@ from engine.ir.origin import Origin
 from engine.lower.context import Context, LoweredBody, Value, lowering
 from engine.lower.control import lower_computation
 from engine.lower.state import leaves
-from engine.program.program import Address, Buffer, ComputeSet, Span
+from engine.program.program import Buffer, ComputeSet
 
 
 @lowering("call")
@@ -60,14 +60,9 @@ class _Call:
         return _with_buffers(body.value, self._buffer)
 
     def _copy(self, compute_set: ComputeSet) -> ComputeSet:
-        overwritten = compute_set.overwrites
         return replace(
-            compute_set,
+            compute_set.with_buffers(self._buffer),
             name=f"{self.instruction.name}.{compute_set.name}",
-            work=compute_set.work.with_addresses(self._address),
-            reads=[self._span(span) for span in compute_set.reads],
-            writes=[self._span(span) for span in compute_set.writes],
-            overwrites=None if overwritten is None else self._buffer(overwritten),
             op_name=self._op_name(compute_set.op_name),
             origins={number: self._origin(origin) for number, origin in compute_set.origins.items()},
             of_body=compute_set.of_body or compute_set,
@@ -81,12 +76,6 @@ class _Call:
         if origin not in self.origins:
             self.origins[origin] = replace(origin, op_name=self._op_name(origin.op_name))
         return self.origins[origin]
-
-    def _span(self, span: Span) -> Span:
-        return Span(self._buffer(span.buffer), span.partition, span.slot)
-
-    def _address(self, address: Address) -> Address:
-        return Address(self._buffer(address.buffer), address.offset, address.moved)
 
     def _buffer(self, buffer: Buffer) -> Buffer:
         if buffer.kind == "constant":

@@ -124,28 +124,19 @@ class Context(ProgramBuilder):
                 self._users |= computation.users()
         return self._users.get(instruction, [])
 
-    def carried_buffer(self, name: str, shape: Shape) -> Buffer:
-        """A new buffer for an element of a loop's state that iterations update."""
-        return Buffer(name, shape, carried=True)
-
     def result_buffer(self, instruction: Instruction, number: int | None = None) -> Buffer:
         """The buffer of an instruction's result (or of element `number` of its tuple): a given target or a new one."""
         if number is None and instruction in self.targets:
             return self.targets[instruction]
         shape = instruction.array_shape if number is None else instruction.tuple_shapes[number]
         name = instruction.name if number is None else f"{instruction.name}.{number}"
-        return self.new_buffer(name, shape)
+        return Buffer(name, shape)
 
     def call_block(self) -> Buffer:
         """The block by which work that waits for the host, or calls it, sees and ends the running call."""
         if self.call is None:
             self.call = Buffer("call block", Shape("s64", (CallBlock.WORDS,)), "queue")
         return self.call
-
-    def constant(self, value: np.ndarray, name: str = "constant") -> Buffer:
-        from engine.ir import shape_of
-
-        return Buffer(name, shape_of(value), "constant", value=np.ascontiguousarray(value))
 
     def emit_for(
         self,

@@ -26,7 +26,6 @@ from engine.program.builder import RowBlocks
 from engine.program.control_words import COUNTERS
 from engine.program.copies import copy_buffer
 from engine.program.program import Buffer, PerIteration, Region
-from engine.program.work.copy import Purpose
 
 MOST_UNITS = 16
 """Most units of a loop's rows, which each worker keeps from iteration to iteration."""
@@ -96,7 +95,7 @@ def branch_results(context: Context, instruction: Instruction, argument: Value) 
     An element that one branch passes on shares the argument element's memory, if that is state of the loop around it
     and no instruction reads it after the conditional.
     """
-    results = like(context, instruction.name, instruction.shape)
+    results = like(instruction.name, instruction.shape)
     body = context.loop_body
     operand = instruction.operands[1]
     if body is None or operand is not instruction.operands[2] or operand.opcode != "tuple":
@@ -311,9 +310,9 @@ def _assign(context: Context, name: str, targets: Value, sources: Value) -> None
     settled = []
     for number, (target, source) in enumerate(pairs):
         if source in held:
-            aside = context.new_buffer(f"{name}.aside.{number}", source.shape)
+            aside = Buffer(f"{name}.aside.{number}", source.shape)
             copy_buffer(context, aside.name, source, aside)
             source = aside
         settled.append((target, source))
     for target, source in settled:
-        copy_buffer(context, f"{target.name}.update", source, target, purpose=Purpose.UPDATE)
+        copy_buffer(context, f"{target.name}.update", source, target, elidable=True)

@@ -35,7 +35,7 @@ def in_type(context: Context, operand: Instruction, element_type: str) -> Buffer
     shape = operand.array_shape
     if shape.element_type == element_type:
         return context.buffer(operand)
-    made = context.new_buffer(f"{operand.name}.{element_type}", shape.with_type(element_type))
+    made = Buffer(f"{operand.name}.{element_type}", shape.with_type(element_type))
     copy(context, made.name, context.view(operand), whole(made, made.shape))
     return made
 
@@ -46,3 +46,11 @@ def in_type_of(context: Context, instruction: Instruction, result: Buffer, wide:
         shape = instruction.array_shape
         views = whole(wide, shape.with_type(wide.shape.element_type)), whole(result, shape)
         copy(context, result.name, *views, instruction.op_name)
+
+
+def targets(context: Context, instruction: Instruction, element_type: str) -> tuple[Buffer, Buffer]:
+    """The result's buffer, and the one in which it is computed in an element type."""
+    result, shape = context.result_buffer(instruction), instruction.array_shape
+    if shape.element_type == element_type:
+        return result, result
+    return result, Buffer(f"{instruction.name}.{element_type}", shape.with_type(element_type))

@@ -15,9 +15,7 @@ from engine.ir.value_checks import VALUE_CHECK, ValueCheck
 from engine.ir.vertices import Slice, VertexCall, arrays_of, results_of
 from engine.lower.context import CUSTOM_CALLS, Context, Value, custom_call, lowering
 from engine.program.program import Address, Buffer, Partition, Span, VertexCycles, WorkEstimate
-from engine.program.work.host_call import HostCall
-from engine.program.work.value_check import CheckRecord, ValueCheckWork
-from engine.program.work.vertex_call import VertexCallWork, VertexSlice
+from engine.program.work.custom_calls import CheckRecord, HostCall, ValueCheckWork, VertexCallWork, VertexSlice
 
 GRAIN = 1 << 14
 """Elements of a unit of a check; one worker checks fewer than this in some microseconds."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from engine.ir import DotDimensionNumbers, Instruction
-from engine.ir.affine import row_major_strides
+from engine.ir.strides import byte_strides
 from engine.lower.context import Context, Value, lowering
 from engine.passes.transposed_products import is_made_transposed, order_wanted
-from engine.program.contraction import ContractionDraft, emit_contraction
+from engine.program.contraction import ContractionDraft, emit_contraction, undivided
 from engine.program.copies import copy
 from engine.program.nests import accumulated_in
-from engine.program.program import Buffer
-from engine.program.views import View, whole
+from engine.program.program import Address, Buffer
+from engine.program.views import View, stored_in, whole
 from engine.program.work.offsets import table
 
 SLIM, LEAST_LONG = 16, 128
@@ -55,28 +55,22 @@ def _emit(context: Context, instruction: Instruction, multiplied: str, result: B
     k_axes = [(left.shape.dimensions[a], left.strides[a], right.strides[b]) for a, b in contracted]
     # In B's order in memory, B's rows are more often evenly spaced.
     k_axes.sort(key=lambda axis: -abs(axis[2]))
-    emit_contraction(
-        context,
-        ContractionDraft(
-            name=instruction.name,
-            a=left.buffer,
-            b=right.buffer,
-            c=result,
-            offset_a=left.offset,
-            offset_b=right.offset,
-            row_a=table(*((extent, a) for extent, a, _ in rows)),
-            row_c=table(*((extent, c) for extent, _, c in rows)),
-            k_a=table(*((extent, a) for extent, a, _ in k_axes)),
-            k_b=table(*((extent, b) for extent, _, b in k_axes)),
-            columns=width,
-            stride_b=stride_b,
-            batch_a=table(*((e, a) for e, a, _, _ in batches), *((e, 0) for e, _, _ in rest)),
-            batch_b=table(*((e, b) for e, _, b, _ in batches), *((e, b) for e, b, _ in rest)),
-            batch_c=table(*((e, c) for e, _, _, c in batches), *((e, c) for e, _, c in rest)),
-            op_name=instruction.op_name,
-            operand_type=multiplied,
+    work = undivided(
+        Address(left.buffer, left.offset),
+        Address(right.buffer, right.offset),
+        Address(result),
+        rows=(table(*((extent, a) for extent, a, _ in rows)), table(*((extent, c) for extent, _, c in rows))),
+        terms=(table(*((extent, a) for extent, a, _ in k_axes)), table(*((extent, b) for extent, _, b in k_axes))),
+        batches=(
+            table(*((e, a) for e, a, _, _ in batches), *((e, 0) for e, _, _ in rest)),
+            table(*((e, b) for e, _, b, _ in batches), *((e, b) for e, b, _ in rest)),
+            table(*((e, c) for e, _, _, c in batches), *((e, c) for e, _, c in rest)),
         ),
+        columns=width,
+        stride_b=stride_b,
+        operand_type=multiplied,
     )
+    emit_contraction(context, ContractionDraft(instruction.name, work, instruction.op_name))
 
 
 def _is_slim(context: Context, instruction: Instruction, strides: list[int]) -> bool:
@@ -102,12 +96,9 @@ def _emit_exchanged(context: Context, instruction: Instruction, result: Buffer, 
     shape = instruction.array_shape
     order = sorted(range(shape.rank - 2), key=lambda d: -strides[d])
     order += sorted((shape.rank - 2, shape.rank - 1), key=lambda d: strides[d])
-    made_shape = shape.with_dimensions(tuple(shape.dimensions[d] for d in order))
-    made = context.new_buffer(f"{instruction.name}.transposed", made_shape)
-    inside = dict(zip(order, whole(made, made_shape).strides, strict=True))
-    seen = View(made, shape, 0, tuple(inside[d] for d in range(shape.rank)))
-    _emit(context, instruction, "f32", made, list(seen.strides))
-    copy(context, f"{instruction.name}.copy", seen, View(result, shape, 0, tuple(strides)), instruction.op_name)
+    made = stored_in(f"{instruction.name}.transposed", shape, order)
+    _emit(context, instruction, "f32", made.buffer, list(made.strides))
+    copy(context, f"{instruction.name}.copy", made, View(result, shape, 0, tuple(strides)), instruction.op_name)
 
 
 def _result(context: Context, instruction: Instruction) -> tuple[Buffer, list[int]]:
@@ -116,14 +107,12 @@ def _result(context: Context, instruction: Instruction) -> tuple[Buffer, list[in
     users = context.users(instruction)
     order = order_wanted(instruction, users) if users else None
     if order is None or not is_made_transposed(users[0], {instruction: users}):
-        return context.result_buffer(instruction), [s * shape.dtype.itemsize for s in row_major_strides(shape)]
+        return context.result_buffer(instruction), byte_strides(shape)
     buffer = context.result_buffer(users[0])
     for user in users:
         context.values[user] = buffer
-    strides = [0] * shape.rank
-    for dimension, stride in zip(order, row_major_strides(users[0].array_shape), strict=True):
-        strides[dimension] = stride * shape.dtype.itemsize
-    return buffer, strides
+    strides = dict(zip(order, byte_strides(users[0].array_shape), strict=True))
+    return buffer, [strides[d] for d in range(shape.rank)]
 
 
 def _is_column(axis: Axis, item: int) -> bool:
@@ -145,7 +134,7 @@ def operand_in(context: Context, operand: Instruction, dot: Instruction, element
     shape = view.shape.with_type(element_type)
     if shape == view.shape:
         return view
-    converted = context.new_buffer(f"{operand.name}.converted", shape)
+    converted = Buffer(f"{operand.name}.converted", shape)
     copy(context, converted.name, view, whole(converted, shape), dot.op_name)
     return whole(converted, shape)
 

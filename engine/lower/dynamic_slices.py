@@ -12,7 +12,6 @@ from engine.program.copies import copy_buffer
 from engine.program.program import Address, Buffer, Partition, PerIteration, Slot, Span, WorkEstimate
 from engine.program.units import SMALL_BYTES
 from engine.program.work.base import Array
-from engine.program.work.copy import Purpose
 from engine.program.work.indexing import Counted, SliceWork
 
 
@@ -32,7 +31,7 @@ def lower_dynamic_update_slice(context: Context, instruction: Instruction) -> Va
     source, box = context.buffer(operand), context.buffer(update)
     result = context.result_buffer(instruction)
     if result is not source:
-        copy_buffer(context, f"{instruction.name}.copy", source, result, instruction.op_name, Purpose.OPERAND)
+        copy_buffer(context, f"{instruction.name}.copy", source, result, instruction.op_name, elidable=True)
     _emit(context, instruction, (operand, result), (update, box), starts, into_array=True)
     return result
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
 
-from engine.ir import Instruction, Shape
+from engine.ir import Instruction, shape_of
 from engine.lower.context import Context, Value, lowering
 from engine.program.fourier_plan import COMPLEX, HALF, REAL, fourier_plan, fourier_table
 from engine.program.program import Address, Buffer, WorkEstimate
@@ -20,13 +19,6 @@ KINDS = {"FFT": (COMPLEX, COMPLEX), "IFFT": (COMPLEX, COMPLEX), "RFFT": (REAL, H
 """The kinds of the last dimension's lines, before and after."""
 
 
-class ShapedBuffer(NamedTuple):
-    """A buffer and its shape."""
-
-    buffer: Buffer
-    shape: Shape
-
-
 @lowering("fft")
 def lower_fft(context: Context, instruction: Instruction) -> Value:
     """Transforms the last dimension first, or last for a real result: only that dimension has lines of real numbers."""
@@ -37,14 +29,15 @@ def lower_fft(context: Context, instruction: Instruction) -> Value:
     lengths, name = instruction["fft_length"], instruction["fft_type"]
     dimensions = list(range(shape.rank - len(lengths), shape.rank))
     order = dimensions if name == "IRFFT" else dimensions[::-1]
-    current = ShapedBuffer(context.buffer(operand), operand.array_shape)
+    current = Array(Address(context.buffer(operand)), operand.array_shape)
     for number, dimension in enumerate(order):
         ends = KINDS[name] if dimension == shape.rank - 1 else (COMPLEX, COMPLEX)
-        target = ShapedBuffer(result, shape)
+        target = Array(Address(result), shape)
         if name == "IRFFT" and number < len(order) - 1:
             target = current
             if number == 0:
-                target = ShapedBuffer(context.new_buffer(f"{instruction.name}.spectrum", current.shape), current.shape)
+                spectrum = Buffer(f"{instruction.name}.spectrum", current.shape)
+                target = Array(Address(spectrum), current.shape)
         _emit(context, instruction, dimension, lengths[dimension - dimensions[0]], ends, current, target)
         current = target
     return result
@@ -56,22 +49,21 @@ def _emit(
     dimension: int,
     length: int,
     ends: tuple[int, int],
-    source: ShapedBuffer,
-    target: ShapedBuffer,
+    source: Array,
+    target: Array,
 ) -> None:
     """Emits one dimension of the transform."""
     element_type = "c64" if source.shape.element_type in ("c64", "f32") else "c128"
     before, after = prod(source.shape.dimensions[:dimension]), prod(source.shape.dimensions[dimension + 1 :])
     plan = fourier_plan(length, ends, element_type)
-    table = context.constant(fourier_table(plan), f"{instruction.name}.roots.{length}")
-    work = FourierWork(
-        Array(Address(source.buffer), source.shape),
-        Array(Address(target.buffer), target.shape),
-        Address(table),
-        *(dimension, ends, instruction["fft_type"] in ("IFFT", "IRFFT"), plan),
+    numbers = fourier_table(plan)
+    table = Buffer(f"{instruction.name}.roots.{length}", shape_of(numbers), "constant", value=numbers)
+    inverse, width = (
+        instruction["fft_type"] in ("IFFT", "IRFFT"),
         width_of(plan, before if after == 1 else after, LANES),
     )
+    work = FourierWork(source, target, Address(table), dimension, ends, inverse, plan, width)
     estimate = WorkEstimate({"fft": target.shape.elements * len(plan.radices)}, 0, element_type)
     units, few = work.unit_count, before * after * length < SMALL
-    spans = [source.buffer, table], [target.buffer]
+    spans = [source.address.buffer, table], [target.address.buffer]
     context.emit_for(instruction, work, units, *spans, estimate, suffix=f".{dimension}", one_worker=few or units == 1)

@@ -66,7 +66,7 @@ def lower_fusion(context: Context, instruction: Instruction) -> Value:
         mine: list[Buffer] = []
         for shape in each.tuple_shapes:
             target = context.targets.get(instruction) if len(roots) == 1 else None
-            mine.append(target or context.new_buffer(f"{instruction.name}.{len(results) + len(mine)}", shape))
+            mine.append(target or Buffer(f"{instruction.name}.{len(results) + len(mine)}", shape))
         results += mine
         shaped.append(mine[0] if isinstance(each.shape, Shape) else tuple(mine))
     draft = Drafting(instruction["loops"], roots, positions).draft

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from engine.ir import Instruction, Shape
+from engine.errors import UnsupportedOperation
+from engine.ir import Computation, Instruction, Shape
 from engine.ir.device_operations import FIRST_OF_EQUAL
 from engine.lower.context import Context, Value, custom_call, lowering
-from engine.lower.general_scatter import combiner_for
 from engine.ops.apply import single_operation
+from engine.passes.fusible import is_scalar_body
 from engine.program.copies import copy_buffer
+from engine.program.nest import Combiner
+from engine.program.nests import body_of
 from engine.program.program import Address, Span, WorkEstimate
 from engine.program.row_sums import RowScatter
 from engine.program.units import SMALL_BYTES
 from engine.program.work.base import Array
-from engine.program.work.copy import Purpose
 from engine.program.work.indexing import FirstOfEqualWork, GatherWork, ScatterWork
 
 MOST_COMPARED = 1 << 11
@@ -48,7 +50,7 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
     results = [context.result_buffer(instruction, None if count == 1 else k) for k in range(count)]
     olds, index_buffers, news = ([context.buffer(o) for o in each] for each in (operands, [indices], updates))
     for old, result in list(zip(olds, results, strict=True))[1:]:
-        copy_buffer(context, f"{result.name}.copy", old, result, instruction.op_name, Purpose.OPERAND)
+        copy_buffer(context, f"{result.name}.copy", old, result, instruction.op_name, elidable=True)
     first = operands[0].array_shape
     pairs = tuple(Address(b) for pair in zip(results, news, strict=True) for b in pair)
     work = ScatterWork(
@@ -128,3 +130,29 @@ def lower_first_of_equal(context: Context, instruction: Instruction) -> Value:
     estimate = WorkEstimate(elements, 0, "s32")
     context.emit_for(instruction, work, min(named, 1), [source], [result], estimate, one_worker=True)
     return result
+
+
+def combiner_for(instruction: Instruction, body: Computation, element_types: tuple[str, ...]) -> Combiner:
+    """The body that combines updates with elements of these types.
+
+    Raises UnsupportedOperation for a body that does more than compute on scalars.
+    """
+    if not is_scalar_body(body):
+        raise UnsupportedOperation(
+            f"Expected a body that computes on scalars, elementwise. Received: %{body.name} of {instruction!r} "
+            f"from {instruction.op_name or 'the program'}. Compute the updates beforehand, and combine them by add, "
+            "maximum or the like."
+        )
+    return Combiner(body_of(body), element_types, combining(body) if len(element_types) == 1 else None)
+
+
+def combining(body: Computation) -> str | None:
+    """The name that codelets of scatters have for a body of one operation, or one choice by comparison; else None."""
+    root = body.root
+    if root.opcode == "select" and root.operands[0].opcode == "compare":
+        compare = root.operands[0]
+        direction, chosen = compare["direction"], [*compare.operands, *root.operands[1:]]
+        numbers = [each.get("parameter_number") for each in chosen]
+        is_total = compare.get("comparison_type") == "TOTALORDER"
+        return str(direction) if direction in ("GT", "LT") and numbers == [0, 1, 0, 1] and not is_total else None
+    return single_operation(body)

@@ -16,7 +16,6 @@ from engine.lower import (  # noqa: F401  (they register their lowerings)
     custom_calls,
     dot,
     dynamic_slices,
-    factorizations,
     fourier,
     fusion,
     indexing,
@@ -31,7 +30,6 @@ from engine.lower import (  # noqa: F401  (they register their lowerings)
 from engine.lower.context import DEFERRED, LOWERINGS, Context
 from engine.program.copies import copy_buffer
 from engine.program.program import Buffer, Program
-from engine.program.work.copy import Purpose
 
 require_registered(LOWERINGS, "lowering", opcodes_that(lambda row: row.execution == "lowering"))
 
@@ -69,7 +67,7 @@ def _snapshots(context: Context, outputs: list[Buffer]) -> list[Buffer]:
     kept = []
     for buffer in outputs:
         if buffer.kind == "variable":
-            copied = context.new_buffer(f"{buffer.name}.old", buffer.shape)
+            copied = Buffer(f"{buffer.name}.old", buffer.shape)
             copy_buffer(context, copied.name, buffer, copied)
             buffer = copied
         kept.append(buffer)
@@ -87,9 +85,9 @@ def _update_variables(context: Context, results: list[Buffer], updated: dict[int
             continue
         if source.kind == "variable":
             # The source may be overwritten before it is copied: two variables can be swapped.
-            copied = context.new_buffer(f"{target.name}.new", target.shape)
+            copied = Buffer(f"{target.name}.new", target.shape)
             copy_buffer(context, copied.name, source, copied)
             source = copied
         pending.append((source, target))
     for source, target in pending:
-        copy_buffer(context, f"{target.name}.update", source, target, purpose=Purpose.UPDATE)
+        copy_buffer(context, f"{target.name}.update", source, target, elidable=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Shape
-from engine.ir.device_operations import QUEUES, Direction, QueueSignature, queue_of, queue_signature
+from engine.ir.device_operations import QUEUES, QueueSignature, queue_of, queue_signature
 from engine.lower.context import Context, Value, custom_call
 from engine.program.control_words import CONTROL_LINE, Ring
 from engine.program.program import Address, Buffer, Partition, ProgramQueue, Span, WorkEstimate
@@ -17,7 +17,6 @@ from engine.program.work.queues import (
     InfeedCopy,
     InfeedRow,
     InfeedWait,
-    LeafCopyWork,
     OutfeedCopy,
     OutfeedPublish,
     OutfeedRow,
@@ -42,14 +41,14 @@ def lower_queue(context: Context, instruction: Instruction) -> Value:
     Raises ConfigurationError for a queue used with different leaves.
     """
     queue, token = _queue(context, instruction), context.buffer(instruction.operands[-1])
-    direction = queue.signature.direction
-    if direction == "infeed":
+    is_infeed = queue.signature.direction == "infeed"
+    if is_infeed:
         arrays = [context.result_buffer(instruction, k) for k in range(len(queue.leaves))]
     else:
         arrays = [context.buffer(operand) for operand in instruction.operands[:-1]]
     placed = [(slots, array) for slots, array in zip(queue.leaves, arrays, strict=True) if slots.shape.bytes]
-    _move(context, instruction, queue, placed, direction)
-    if direction == "infeed":
+    _move(context, instruction, queue, placed)
+    if is_infeed:
         return (*arrays, token)
     return token if isinstance(instruction.shape, Shape) else (token,)
 
@@ -57,55 +56,58 @@ def lower_queue(context: Context, instruction: Instruction) -> Value:
 def _queue(context: Context, instruction: Instruction) -> ProgramQueue:
     """The program's queue of that name. Raises ConfigurationError if it is used with other leaves elsewhere."""
     name, signature = queue_of(instruction), queue_signature(instruction)
-    known = context.queues.get(name)
-    if known is None:
-        known = context.queues[name] = _new_queue(name, signature)
-    if known.signature != signature:
+    if name not in context.queues:
+        control = Buffer(f"{name} control", Shape("s64", (CONTROL_LINE * Ring.WORDS,)), "queue")
+        leaves = tuple(Buffer(f"{name} leaf {k}", shape, "queue") for k, shape in enumerate(signature.shapes))
+        context.queues[name] = ProgramQueue(signature, control, leaves)
+    known = context.queues[name].signature
+    if known != signature:
         raise ConfigurationError(
-            f"Expected each use of queue {name!r} to be {_described(known.signature)}. "
+            f"Expected each use of queue {name!r} to be {_described(known)}. "
             f"Received: {_described(signature)}. Make another queue for other elements."
         )
-    return known
-
-
-def _new_queue(name: str, signature: QueueSignature) -> ProgramQueue:
-    control = Buffer(f"{name} control", Shape("s64", (CONTROL_LINE * Ring.WORDS,)), "queue")
-    leaves = tuple(Buffer(f"{name} leaf {k}", shape, "queue") for k, shape in enumerate(signature.shapes))
-    return ProgramQueue(signature, control, leaves)
+    return context.queues[name]
 
 
 def _described(signature: QueueSignature) -> str:
     return f"an {signature.direction} of ({', '.join(map(str, signature.shapes))})"
 
 
-def _move(
-    context: Context, instruction: Instruction, queue: ProgramQueue, placed: Placed, direction: Direction
-) -> None:
+def _move(context: Context, instruction: Instruction, queue: ProgramQueue, placed: Placed) -> None:
     """Moves a row between the slots of a ring and arrays: a small one by one worker, which also waits for it."""
+    direction = queue.signature.direction
     is_infeed = direction == "infeed"
     slots, arrays = [Span(s) for s, _ in placed], [Span(a) for _, a in placed]
-    if _bytes(placed) <= SMALL_ROW:
-        spans = ([slots, [*slots, *arrays]], InfeedRow) if is_infeed else ([arrays, slots], OutfeedRow)
-        _emit(context, instruction, direction, spans[1], queue, None, placed, *spans[0])
+    leaves = tuple(QueueLeaf(Address(ring), Address(array), ring.shape.bytes) for ring, array in placed)
+
+    def emit(name: str, work: QueueWork, reads: list[Span], writes: list[Span]) -> None:
+        """Emits work of one worker: a wait, a publication, or copies of leaves."""
+        control, suffix = Span(queue.control), f".{name}"
+        estimate = WorkEstimate({"copy": sum(leaf.ring.buffer.shape.elements for leaf in work.leaves)})
+        spans = [control, *reads], [control, *writes]
+        context.emit_for(instruction, work, 1, *spans, estimate, suffix=suffix, one_worker=True)
+
+    blocks = Address(context.call_block()), Address(queue.control)
+    if sum(leaf.bytes for leaf in leaves) <= SMALL_ROW:
+        if is_infeed:
+            emit(direction, InfeedRow(*blocks, leaves=leaves), slots, [*slots, *arrays])
+        else:
+            emit(direction, OutfeedRow(*blocks, leaves=leaves), arrays, slots)
         context.mark("leave", 0)
         return
-    slot = context.new_buffer(f"{instruction.name}.slot", Shape("s64"))
+    slot = Buffer(f"{instruction.name}.slot", Shape("s64"))
     # The wait returns the slots of the row before to the host: no worker may still copy from them.
-    wait = InfeedWait if is_infeed else OutfeedWait
-    _emit(context, instruction, f"{direction}.wait", wait, queue, slot, [], [], [*slots, Span(slot)])
+    wait, copy = (InfeedWait, InfeedCopy) if is_infeed else (OutfeedWait, OutfeedCopy)
+    emit(f"{direction}.wait", wait(*blocks, Address(slot)), [], [*slots, Span(slot)])
     context.mark("leave", 0)
-    for ring, array in placed:
+    for leaf, (ring, array) in zip(leaves, placed, strict=True):
         units, unit_bytes, partition = _units(array.shape)
         source, target = (ring, array) if is_infeed else (array, ring)
-        spans_of_copy = [Span(source, partition), Span(slot)], [Span(target, partition)]
-        kind = InfeedCopy if is_infeed else OutfeedCopy
-        _copy(context, instruction, kind, (ring, array, slot), units, unit_bytes, *spans_of_copy)
+        reads, writes = [Span(source, partition), Span(slot)], [Span(target, partition)]
+        work, estimate = copy(leaf, Address(slot), unit_bytes), WorkEstimate({"copy": ring.shape.elements})
+        context.emit_for(instruction, work, units, reads, writes, estimate, suffix=f".{ring.name}")
     if not is_infeed:
-        _emit(context, instruction, "outfeed.publish", OutfeedPublish, queue, None, [], slots, [])
-
-
-def _bytes(placed: Placed) -> int:
-    return sum(slots.shape.bytes for slots, _ in placed)
+        emit("outfeed.publish", OutfeedPublish(*blocks), slots, [])
 
 
 def _units(shape: Shape) -> tuple[int, int, Partition]:
@@ -117,42 +119,3 @@ def _units(shape: Shape) -> tuple[int, int, Partition]:
         return rows, shape.bytes // rows, Partition(shape.elements // rows, rows, 1)
     item = shape.dtype.itemsize
     return -(-shape.bytes // UNIT_BYTES), UNIT_BYTES, Partition(1, shape.elements, UNIT_BYTES // item)
-
-
-def _emit(
-    context: Context,
-    instruction: Instruction,
-    name: str,
-    kind: type[QueueWork],
-    queue: ProgramQueue,
-    slot: Buffer | None,
-    placed: Placed,
-    reads: list[Span],
-    writes: list[Span],
-) -> None:
-    """Emits a compute set on one worker: a wait, a publication, or copies of the `placed` leaves."""
-    leaves = (QueueLeaf(Address(ring), Address(array), ring.shape.bytes) for ring, array in placed)
-    work = kind(
-        Address(context.call_block()), Address(queue.control), None if slot is None else Address(slot), tuple(leaves)
-    )
-    control = Span(queue.control)
-    estimate = WorkEstimate({"copy": sum(ring.shape.elements for ring, _ in placed)})
-    spans = [control, *reads], [control, *writes]
-    context.emit_for(instruction, work, 1, *spans, estimate, suffix=f".{name}", one_worker=True)
-
-
-def _copy(
-    context: Context,
-    instruction: Instruction,
-    kind: type[LeafCopyWork],
-    positions: tuple[Buffer, Buffer, Buffer],
-    units: int,
-    unit_bytes: int,
-    reads: list[Span],
-    writes: list[Span],
-) -> None:
-    """Emits the copy of a leaf by all workers; `positions` are its slots, its array and the slot's number."""
-    ring, array, slot = positions
-    work = kind(QueueLeaf(Address(ring), Address(array), ring.shape.bytes), Address(slot), unit_bytes)
-    estimate = WorkEstimate({"copy": ring.shape.elements})
-    context.emit_for(instruction, work, units, reads, writes, estimate, suffix=f".{ring.name}")

@@ -18,7 +18,7 @@ def lower_rng_bit_generator(context: Context, instruction: Instruction) -> Value
     check_algorithm(instruction)
     (operand,) = instruction.operands
     state = context.buffer(operand)
-    following, bits = (context.new_buffer(f"{instruction.name}.{k}", s) for k, s in enumerate(instruction.tuple_shapes))
+    following, bits = (Buffer(f"{instruction.name}.{k}", s) for k, s in enumerate(instruction.tuple_shapes))
     counters = _emit_bits(context, instruction, state, bits, instruction["rng_algorithm"] in PHILOX)
     if _next_state_is_read(context, instruction):
         work = NextStateWork(Array(Address(state), state.shape), Address(following), counters)
@@ -32,8 +32,8 @@ def lower_rng(context: Context, instruction: Instruction) -> Value:
     computation = distribution(instruction)
     shape = instruction.array_shape
     drawn = Instruction(f"{instruction.name}.bits", "parameter", bits_of(instruction))
-    bits = context.new_buffer(drawn.name, drawn.array_shape)
-    state = context.new_buffer(f"{instruction.name}.state", Shape("u64", (WORDS,)))
+    bits = Buffer(drawn.name, drawn.array_shape)
+    state = Buffer(f"{instruction.name}.state", Shape("u64", (WORDS,)))
     if shape.elements:
         _emit_draw(context, instruction, state, philox_counters(bits.shape), RNG_STATE)
         _emit_bits(context, instruction, state, bits, True)

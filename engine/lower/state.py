@@ -11,14 +11,13 @@ from engine.passes.loops.view import element_read
 from engine.program.copies import copy, copy_buffer
 from engine.program.program import Buffer
 from engine.program.views import whole
-from engine.program.work.copy import Purpose
 
 
-def like(context: Context, name: str, shape: AnyShape) -> Value:
+def like(name: str, shape: AnyShape) -> Value:
     """New buffers for an array or a tuple."""
     if isinstance(shape, Shape):
-        return context.new_buffer(name, shape)
-    return tuple(like(context, f"{name}.{k}", s) for k, s in enumerate(shape.elements))
+        return Buffer(name, shape)
+    return tuple(like(f"{name}.{k}", s) for k, s in enumerate(shape.elements))
 
 
 def leaves(value: Value) -> list[Buffer]:
@@ -37,10 +36,10 @@ def initial_state(context: Context, loop: Instruction, iterations: int = 0) -> V
     for k, shape in enumerate(loop.tuple_shapes):
         name = f"{loop.name}.state.{k}"
         if k in overwritten:
-            state.append(like(context, name, shape))
+            state.append(like(name, shape))
         elif k not in unchanged and initial.opcode == "tuple" and initial.operands[k].get(HOLDS_ANYTHING):
             # Iterations need the buffer alone, with any contents, even before the first of them writes it.
-            state.append(context.new_buffer(name, shape, permanent=True))
+            state.append(Buffer(name, shape, permanent=True))
         elif initial.opcode == "tuple" and k not in unchanged and _is_move(context, initial.operands[k]):
             state.append(_moved(context, name, initial.operands[k]))
         else:
@@ -64,18 +63,18 @@ def _is_move(context: Context, instruction: Instruction) -> bool:
 
 def _moved(context: Context, name: str, initial: Instruction) -> Buffer:
     view = context.view(initial)
-    target = context.carried_buffer(name, initial.array_shape)
+    target = Buffer(name, initial.array_shape, carried=True)
     is_whole = view == whole(view.buffer, initial.array_shape)
-    suffix, purpose = ("initial", Purpose.INITIAL) if is_whole else ("moved", Purpose.LAYOUT)
-    copy(context, f"{name}.{suffix}", view, whole(target, initial.array_shape), purpose=purpose)
+    suffix = "initial" if is_whole else "moved"
+    copy(context, f"{name}.{suffix}", view, whole(target, initial.array_shape), elidable=is_whole)
     return target
 
 
 def _copy_of(context: Context, name: str, value: Value) -> Value:
     if isinstance(value, tuple):
         return tuple(_copy_of(context, f"{name}.{k}", v) for k, v in enumerate(value))
-    target = context.carried_buffer(name, value.shape)
-    copy_buffer(context, f"{name}.initial", value, target, purpose=Purpose.INITIAL)
+    target = Buffer(name, value.shape, carried=True)
+    copy_buffer(context, f"{name}.initial", value, target, elidable=True)
     return target
 
 

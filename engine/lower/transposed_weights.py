@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.ir import Computation, DotDimensionNumbers, Instruction, Shape
+from engine.ir import Computation, DotDimensionNumbers, Instruction
 from engine.ir.opcodes import AFFINE
 from engine.lower.context import Context, Value
 from engine.passes.loops.view import element_read
 from engine.program.copies import copy
-from engine.program.views import View, reordered, stored_in, whole
+from engine.program.views import View, reordered, stored_in
 
 
 def iteration_weights(context: Context, loop: Instruction, state: Value) -> dict[Instruction, dict[Instruction, View]]:
@@ -21,16 +21,17 @@ def iteration_weights(context: Context, loop: Instruction, state: Value) -> dict
     body = loop.called[0]
     assert isinstance(state, tuple)
     transposed: dict[Instruction, dict[Instruction, View]] = {}
-    found = {loop: list(_dots_of(body))}
+    found = {loop: list(_dots(body, body))}
     for each in body.instructions:
         if each.opcode == "conditional":
-            found[each] = list(_dots_in_branches(body, each))
+            branches = zip(each.called, each.operands[1:], strict=True)
+            found[each] = [dot for branch, argument in branches for dot in _dots(body, branch, argument)]
     for control_flow, dots in found.items():
         for dot, element, number in dots:
             weight = dot.operands[1]
             numbers: DotDimensionNumbers = dot["dot_dimension_numbers"]
             contracting = numbers.rhs_contracting_dimensions
-            if numbers.rhs_batch_dimensions or weight.array_shape != _typed(weight, dot):
+            if numbers.rhs_batch_dimensions or weight.array_shape.element_type != dot.array_shape.element_type:
                 continue
             view = _view(context, weight, element, state[number])
             if _is_summed_innermost(view, contracting):
@@ -45,23 +46,14 @@ Found = tuple[Instruction, Instruction, int]
 """A loop-invariant dot's weight: the dot, the element it is read from in its computation's argument, its index."""
 
 
-def _dots_of(body: Computation) -> Iterator[Found]:
-    for dot in body.instructions:
-        element = _read(dot.operands[1]) if dot.opcode == "dot" else None
-        if element is not None and _is_unchanged(body, element):
-            yield dot, element, element["tuple_index"]
-
-
-def _dots_in_branches(body: Computation, conditional: Instruction) -> Iterator[Found]:
-    for branch, argument in zip(conditional.called, conditional.operands[1:], strict=True):
-        for dot in branch.instructions if argument.opcode == "tuple" else ():
-            read = _read(dot.operands[1]) if dot.opcode == "dot" else None
-            if read is not None and _is_unchanged(body, given := argument.operands[read["tuple_index"]]):
-                yield dot, read, given["tuple_index"]
-
-
-def _typed(weight: Instruction, dot: Instruction) -> Shape:
-    return weight.array_shape.with_type(dot.array_shape.element_type)
+def _dots(body: Computation, computation: Computation, argument: Instruction | None = None) -> Iterator[Found]:
+    """The dots of the body, or of a branch with this argument, by weights that the body never changes."""
+    for dot in computation.instructions if argument is None or argument.opcode == "tuple" else ():
+        read = _read(dot.operands[1]) if dot.opcode == "dot" else None
+        if read is not None:
+            element = read if argument is None else argument.operands[read["tuple_index"]]
+            if _is_unchanged(body, element):
+                yield dot, read, element["tuple_index"]
 
 
 def _read(weight: Instruction) -> Instruction | None:
@@ -104,9 +96,7 @@ def _is_summed_innermost(view: View, contracting: tuple[int, ...]) -> bool:
 
 def _transposed(context: Context, name: str, view: View, contracting: tuple[int, ...], op_name: str) -> View:
     """A copy that ends in the dimensions that are not summed over, viewed in the order of the original."""
-    shape = view.shape
-    order = [*contracting, *(d for d in range(shape.rank) if d not in contracting)]
-    moved = shape.with_dimensions(tuple(shape.dimensions[d] for d in order))
-    buffer = context.new_buffer(name, moved)
-    copy(context, name, reordered(view, order), whole(buffer, moved), op_name)
-    return stored_in(buffer, shape, order)
+    order = [*contracting, *(d for d in range(view.shape.rank) if d not in contracting)]
+    made = stored_in(name, view.shape, order)
+    copy(context, name, reordered(view, order), reordered(made, order), op_name)
+    return made

@@ -14,12 +14,12 @@ from math import prod
 
 import numpy as np
 
-from engine.ir import Instruction, Shape, WindowDimension
-from engine.ir.affine import row_major_strides
+from engine.ir import Instruction, WindowDimension
 from engine.ir.opcodes import ASSOCIATIVE, neutral_element
 from engine.ir.shape import INTEGERS
+from engine.ir.strides import byte_strides
 from engine.lower.context import Context, Value, lowering
-from engine.lower.conversions import in_type, in_type_of
+from engine.lower.conversions import in_type, in_type_of, targets
 from engine.ops.apply import single_operation
 from engine.passes.splats import splat_value
 from engine.program.copies import copy, fill, part
@@ -28,9 +28,8 @@ from engine.program.nest import Input, Reduction
 from engine.program.nests import Draft, Reached, accumulated_in, body_of
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.views import View, whole
-from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.fused_loop import FusedLoop, WindowLoop
 from engine.program.work.sorting import SCANNED_ROWS, ScanWork
-from engine.program.work.window_loop import WindowLoop
 
 
 @lowering("reduce-window")
@@ -57,7 +56,7 @@ def lower_reduce_window(context: Context, instruction: Instruction) -> Value:
     reduced = tuple(kind == "tap" for kind, _ in loops)
     reached = [_read(k, view, window, loops) for k, view in enumerate(arrays)]
     reached += [Reached(v.shape.element_type, count + k, 0, (0,) * len(loops)) for k, v in enumerate(arrays)]
-    reached += [_write(k, result, shape, loops) for k, result in enumerate(results)]
+    reached += [_write(k, result, loops) for k, result in enumerate(results)]
     opcode = single_operation(instruction.called[0])
     combine = opcode if single and opcode in ASSOCIATIVE else body_of(instruction.called[0])
     numbers = [tuple(range(k * count, (k + 1) * count)) for k in range(3)]
@@ -95,10 +94,9 @@ def _read(number: int, view: View, window: tuple[WindowDimension, ...], loops: l
     return Reached(view.shape.element_type, number, view.offset, strides)
 
 
-def _write(number: int, result: Buffer, shape: Shape, loops: list[tuple[str, int]]) -> Reached:
-    item = result.shape.dtype.itemsize
-    steps = row_major_strides(shape)
-    strides = tuple(steps[d] * item if kind == "out" else 0 for kind, d in loops)
+def _write(number: int, result: Buffer, loops: list[tuple[str, int]]) -> Reached:
+    steps = byte_strides(result.shape)
+    strides = tuple(steps[d] if kind == "out" else 0 for kind, d in loops)
     return Reached(result.shape.element_type, number, 0, strides, writes=True, partial=True)
 
 
@@ -115,7 +113,7 @@ def _padded(
     dimensions = tuple(size + low + max(0, w.padding_high) for size, low, w in zip(spread, lows, window, strict=True))
     shape = source.shape.with_dimensions(dimensions)
     name = f"{instruction.name}.padding.{number}"
-    padding = context.new_buffer(name, shape, permanent=True)
+    padding = Buffer(name, shape, permanent=True)
     if initial.opcode == "constant":
         padding.value = np.full(dimensions, initial["literal"].reshape(-1)[0], shape.dtype)
     else:
@@ -168,9 +166,7 @@ def lower_scan(context: Context, instruction: Instruction, dimension: int) -> Bu
     shape, kind = instruction.array_shape, accumulated_in(instruction.array_shape.element_type)
     opcode = single_operation(instruction.called[0])
     assert opcode is not None
-    result = context.result_buffer(instruction)
-    converted = kind != shape.element_type
-    wide = context.new_buffer(f"{instruction.name}.{kind}", shape.with_type(kind)) if converted else result
+    result, wide = targets(context, instruction, kind)
     source, start = (in_type(context, each, kind) for each in (operand, initial))
     before, width = prod(shape.dimensions[:dimension]), prod(shape.dimensions[dimension + 1 :])
     length, results = operand.array_shape.dimensions[dimension], shape.dimensions[dimension]

@@ -16,9 +16,9 @@ from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import kind_of, vertex_cycles
 from engine.program.nest import Apply
 from engine.program.program import ComputeSet
+from engine.program.work.custom_calls import HostCall
 from engine.program.work.factors import CholeskyWork, SolveWork
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.host_call import HostCall
 from engine.target import Target
 
 Estimator = Callable[[ComputeSet, Target, Assumptions], SuperstepCost | None]

@@ -9,8 +9,7 @@ from engine.profile.vertices import kind_of, work_of
 from engine.program.program import ComputeSet
 from engine.program.work.convolution import Convolution
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.reduced_rows import ReducedRowsWork
-from engine.program.work.row_sums import SummedRows
+from engine.program.work.row_sums import ReducedRowsWork, SummedRows
 
 MOVES = frozenset({"copy", "transpose"})
 """Operations that compute nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.profile.loops import runs_of
 from engine.program.program import Program
-from engine.program.work.host_call import HostCall
+from engine.program.work.custom_calls import HostCall
 from engine.program.work.queues import InfeedCopy, InfeedRow, OutfeedCopy, OutfeedRow
 from engine.target import Target
 

@@ -34,10 +34,6 @@ class ProgramBuilder:
         self.partitions = {} if partitions is None else partitions
         self.rows = rows
 
-    def new_buffer(self, name: str, shape: Shape, permanent: bool = False) -> Buffer:
-        """Returns a new array; a `permanent` one is zero at first and keeps its values from step to step."""
-        return Buffer(name, shape, permanent=permanent)
-
     def emit(self, compute_set: ComputeSet) -> None:
         """Adds a compute set, and notes the partitions that it writes."""
         self.compute_sets.append(compute_set)

@@ -6,6 +6,7 @@ C[row, column] = sum over k of A[row, k] * B[k, column], repeated over batches, 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -25,68 +26,72 @@ LEAST_DEPTH = 2
 """Fewest batches that lanes may compute."""
 
 
+def undivided(
+    a: Address,
+    b: Address,
+    c: Address,
+    *,
+    rows: tuple[np.ndarray, np.ndarray],
+    terms: tuple[np.ndarray, np.ndarray],
+    batches: tuple[np.ndarray, np.ndarray, np.ndarray],
+    columns: int,
+    stride_b: int,
+    operand_type: str,
+) -> Contraction:
+    """A contraction as one unit, by tables of byte offsets, int64: of rows in A and C, of terms in A and B, of batches.
+
+    Columns are contiguous in C.
+    """
+    (row_a, row_c), (k_a, k_b) = map(Offsets, rows), map(Offsets, terms)
+    batch_a, batch_b, batch_c = map(Offsets, batches)
+    return Contraction(
+        *(a, b, c, row_a, row_c, k_a, k_b, batch_a, batch_b, batch_c),
+        columns=columns,
+        stride_b=stride_b,
+        grid=Grid(len(rows[0]), columns, len(terms[0])),
+        operand_type=operand_type,
+        result_type=c.buffer.shape.element_type,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ContractionDraft:
-    """Operands with base offsets, and int64 byte-offset tables; columns are contiguous in C."""
+    """A contraction to be divided into units.
+
+    `useful_multiply_adds` are those of the operation, without those of zeros in the operands; None if there are no such
+    zeros. If it is `windowed`, the host copies windows of images for groups of features; a unit then has all batches.
+    """
 
     name: str
-    a: Buffer
-    b: Buffer
-    c: Buffer
-    offset_a: int
-    offset_b: int
-    row_a: np.ndarray
-    row_c: np.ndarray
-    k_a: np.ndarray
-    k_b: np.ndarray
-    columns: int
-    stride_b: int
-    batch_a: np.ndarray
-    batch_b: np.ndarray
-    batch_c: np.ndarray
+    work: Contraction
     op_name: str = ""
-    operand_type: str | None = None
-    """The element type of A and B; None stands for C's type."""
     useful_multiply_adds: int | None = None
-    """Multiply-adds of the operation, without those of zeros in the operands; None if there are no such zeros."""
     windowed: bool = False
-    """Whether the host copies windows of images for groups of features; a unit then has all batches."""
 
     @property
     def is_depthwise(self) -> bool:
         """Whether lanes can compute batches: each has one column, and batches are neighbours in all three arrays."""
-        size, batches = self.c.shape.dtype.itemsize, (self.batch_a, self.batch_b, self.batch_c)
-        if self.columns != 1 or len(self.batch_a) < LEAST_DEPTH or not len(self.k_a):
+        work, kind = self.work, self.work.result_type
+        if work.columns != 1 or len(work.batch_a) < LEAST_DEPTH or not len(work.k_a):
             return False
-        if self.c.shape.element_type not in DEPTHWISE_TYPES or self.operand_type not in (
-            None,
-            self.c.shape.element_type,
-        ):
+        if kind not in DEPTHWISE_TYPES or work.operand_type != kind:
             return False
-        return all(bool(np.all(np.diff(each) == size)) for each in batches)
-
-    @property
-    def multiply_adds(self) -> int:
-        return len(self.row_a) * len(self.k_a) * self.columns * len(self.batch_a)
+        size, batches = Shape(kind).dtype.itemsize, (work.batch_a, work.batch_b, work.batch_c)
+        return all(bool(np.all(np.diff(each.table) == size)) for each in batches)
 
     @property
     def size(self) -> ProductSize:
         """The sizes and layouts on which the division into units depends."""
-        written = len(self.row_c) * self.columns * len(self.batch_c)
+        work, shape = self.work, self.work.c.buffer.shape
         return ProductSize(
-            *(len(self.batch_a), len(self.row_a), self.columns, len(self.k_a)),
-            fills=written == self.c.shape.elements,
-            of_state=self.b.is_state,
-            dense_columns=self.stride_b == self.b.shape.dtype.itemsize,
-            grouped=rows_together(self.row_a, self.c.shape.dtype.itemsize) == GROUP,
+            *work.size,
+            fills=len(work.row_c) * work.columns * len(work.batch_c) == shape.elements,
+            of_state=work.b.buffer.is_state,
+            dense_columns=work.stride_b == work.b.buffer.shape.dtype.itemsize,
+            grouped=rows_together(work.row_a.table, shape.dtype.itemsize) == GROUP,
             depthwise=self.is_depthwise,
             windowed=self.windowed,
         )
-
-    @property
-    def work_estimate(self) -> int:
-        """The multiply-adds of the operation itself."""
-        return self.multiply_adds if self.useful_multiply_adds is None else self.useful_multiply_adds
 
 
 def emit_contraction(builder: ProgramBuilder, contraction: ContractionDraft) -> None:
@@ -94,84 +99,52 @@ def emit_contraction(builder: ProgramBuilder, contraction: ContractionDraft) -> 
 
     Raises UnsupportedOperation for element types that cannot be multiplied.
     """
-    shape = contraction.c.shape
+    name, target = contraction.name, contraction.work.c.buffer
+    shape = target.shape
     if not shape.elements:
         return
     size = contraction.size
-    cut, depthwise = grid(size, builder.rows), size.depthwise
-    split = cut.k < len(contraction.k_a)
-    target, kind = contraction.c, shape.element_type
-    operand_type = contraction.operand_type or kind
-    pitch = 0
-    if split:
+    work = replace(contraction.work, grid=grid(size, builder.rows), depthwise=size.depthwise)
+    if work.splits > 1:
         # Round to 16 bits once, after the partial sums are added: a single partial sum may be out of range.
-        kind = accumulated_in(kind)
-        contraction, pitch = _with_results_in(contraction, kind), shape.with_type(kind).bytes
-        partial = Shape(kind, (-(-len(contraction.k_a) // cut.k), *shape.dimensions))
-        target = builder.new_buffer(f"{contraction.name}.partial", partial)
-    if not depthwise:
-        check_multiplied(operand_type, kind)
-    work = replace(_work(contraction, target, cut, operand_type, kind, pitch), depthwise=depthwise)
+        kind = accumulated_in(shape.element_type)
+        target = Buffer(f"{name}.partial", Shape(kind, (work.splits, *shape.dimensions)))
+        work = _with_partials(work, target)
+    if not size.depthwise:
+        check_multiplied(work.operand_type, work.result_type)
     if not work.unit_count:
         return
-    compute_set = ComputeSet(
-        contraction.name,
-        work,
-        work.unit_count,
-        [Span(contraction.a, _rows_read(contraction, cut)), Span(contraction.b, _batches_read(contraction, cut))],
-        [Span(target, _partition(contraction, cut, work.unit_count, work.splits))],
-        WorkEstimate(multiply_adds=contraction.work_estimate, element_type=shape.element_type),
-        contraction.op_name,
-    )
-    builder.emit(compute_set)
-    if split:
-        _add_partials(builder, contraction, target, work.splits)
+    useful = contraction.useful_multiply_adds
+    multiply_adds = prod(work.size) if useful is None else useful
+    estimate = WorkEstimate(multiply_adds=multiply_adds, element_type=shape.element_type)
+    reads = [Span(work.a.buffer, _rows_read(work)), Span(work.b.buffer, _batches_read(work))]
+    writes = [Span(target, _partition(work, shape))]
+    builder.emit(ComputeSet(name, work, work.unit_count, reads, writes, estimate, contraction.op_name))
+    if work.splits > 1:
+        draft = sum_of_partials(shape, work.result_type, work.splits)
+        run_draft(builder, f"{name}.add", draft, [target], [contraction.work.c.buffer], contraction.op_name)
 
 
-def _with_results_in(contraction: ContractionDraft, kind: str) -> ContractionDraft:
-    """The contraction with C's offsets scaled to an array of wider elements."""
-    wider = Shape(kind).dtype.itemsize // contraction.c.shape.dtype.itemsize
-    if wider == 1:
-        return contraction
-    return replace(contraction, row_c=contraction.row_c * wider, batch_c=contraction.batch_c * wider)
+def _with_partials(work: Contraction, partial: Buffer) -> Contraction:
+    """The contraction with partial sums in an array of elements that may be wider than C's."""
+    kind, shape = partial.shape.element_type, work.c.buffer.shape
+    wider = partial.shape.dtype.itemsize // shape.dtype.itemsize
+    row_c, batch_c = Offsets(work.row_c.table * wider), Offsets(work.batch_c.table * wider)
+    pitch = shape.with_type(kind).bytes
+    return replace(work, c=Address(partial), row_c=row_c, batch_c=batch_c, result_type=kind, partial_pitch=pitch)
 
 
-def _work(
-    contraction: ContractionDraft, target: Buffer, cut: Grid, operand_type: str, result_type: str, pitch: int
-) -> Contraction:
-    return Contraction(
-        Address(contraction.a, contraction.offset_a),
-        Address(contraction.b, contraction.offset_b),
-        Address(target),
-        Offsets(contraction.row_a),
-        Offsets(contraction.row_c),
-        Offsets(contraction.k_a),
-        Offsets(contraction.k_b),
-        Offsets(contraction.batch_a),
-        Offsets(contraction.batch_b),
-        Offsets(contraction.batch_c),
-        columns=contraction.columns,
-        stride_b=contraction.stride_b,
-        grid=cut,
-        operand_type=operand_type,
-        result_type=result_type,
-        partial_pitch=pitch,
-    )
-
-
-def _partition(contraction: ContractionDraft, cut: Grid, units: int, splits: int) -> Partition | None:
-    """The elements of C that each unit owns, where C's rows are contiguous."""
-    item = contraction.c.shape.dtype.itemsize
-    rows, columns, batches = len(contraction.row_c), contraction.columns, len(contraction.batch_c)
+def _partition(work: Contraction, shape: Shape) -> Partition | None:
+    """The elements of C, of that shape, that each unit owns, where C's rows are contiguous."""
+    cut, splits, item = work.grid, work.splits, shape.dtype.itemsize
+    batches, rows, columns, _ = work.size
     if splits > 1:
-        return Partition(contraction.c.shape.elements, splits, 1) if units == splits else None
-    if contraction.is_depthwise:
-        dense = rows * batches == contraction.c.shape.elements and bool(
-            np.all(np.diff(contraction.row_c) == batches * item)
-        )
+        return Partition(shape.elements, splits, 1) if work.unit_count == splits else None
+    steps, pitches = np.diff(work.row_c.table), np.diff(work.batch_c.table)
+    if work.depthwise:
+        dense = rows * batches == shape.elements and bool(np.all(steps == batches * item))
         return Partition(batches, rows, cut.rows) if dense else None
-    dense = rows <= 1 or bool(np.all(np.diff(contraction.row_c) == columns * item))
-    if not dense or (batches > 1 and not bool(np.all(np.diff(contraction.batch_c) == rows * columns * item))):
+    if not bool(np.all(steps == columns * item)) or not bool(np.all(pitches == rows * columns * item)):
         return None
     if cut.columns < columns:
         return Partition(1, columns, cut.columns) if batches == 1 and cut.rows >= rows else None
@@ -184,30 +157,28 @@ def _partition(contraction: ContractionDraft, cut: Grid, units: int, splits: int
     return Partition(columns * rows, batches, 1)
 
 
-def _rows_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
+def _rows_read(work: Contraction) -> Partition | None:
     """The elements of A that each unit reads, where these are contiguous rows or batches."""
-    if contraction.is_depthwise:  # units have all batches
+    height, row_a, k_a = work.grid.rows, work.row_a.table, work.k_a.table
+    if work.depthwise or work.grid.columns < work.columns or work.splits > 1:  # depthwise units have all batches
         return None
-    if cut.columns < contraction.columns or cut.k < len(contraction.k_a):
+    if len(work.batch_a) == 1:
+        return _parts(work.a.buffer.shape, row_a, work.a.offset + k_a, height)
+    if len(row_a) % height:
         return None
-    if len(contraction.batch_a) == 1:
-        inside = contraction.offset_a + contraction.k_a
-        return _parts(contraction.a.shape, contraction.row_a, inside, cut.rows)
-    if len(contraction.row_a) % cut.rows:
-        return None
-    begins = np.add.outer(contraction.batch_a, contraction.row_a[:: cut.rows]).reshape(-1)
-    inside = contraction.offset_a + np.add.outer(contraction.row_a[: cut.rows], contraction.k_a)
-    return _parts(contraction.a.shape, begins, inside, 1)
+    begins = np.add.outer(work.batch_a.table, row_a[::height]).reshape(-1)
+    inside = work.a.offset + np.add.outer(row_a[:height], k_a)
+    return _parts(work.a.buffer.shape, begins, inside, 1)
 
 
-def _batches_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
+def _batches_read(work: Contraction) -> Partition | None:
     """The elements of B that each unit reads, where these are contiguous batches."""
-    rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
-    batches = 1 if contraction.is_depthwise else len(contraction.batch_b)
-    if batches == 1 or cut.rows < rows or cut.columns < columns or cut.k < k:
+    batches, rows, columns, _ = work.size
+    cut = work.grid.rows < rows or work.grid.columns < columns or work.splits > 1
+    if work.depthwise or batches == 1 or cut:
         return None
-    inside = contraction.offset_b + np.add.outer(contraction.k_b, np.arange(columns) * contraction.stride_b)
-    return _parts(contraction.b.shape, contraction.batch_b, inside, 1)
+    inside = work.b.offset + np.add.outer(work.k_b.table, np.arange(columns) * work.stride_b)
+    return _parts(work.b.buffer.shape, work.batch_b.table, inside, 1)
 
 
 def _parts(shape: Shape, begins: np.ndarray, inside: np.ndarray, grain: int) -> Partition | None:
@@ -218,11 +189,6 @@ def _parts(shape: Shape, begins: np.ndarray, inside: np.ndarray, grain: int) -> 
     if inside.min(initial=0) < 0 or inside.max(initial=0) >= pitch:
         return None
     return Partition(pitch // shape.dtype.itemsize, len(begins), grain)
-
-
-def _add_partials(builder: ProgramBuilder, contraction: ContractionDraft, partial: Buffer, splits: int) -> None:
-    draft = sum_of_partials(contraction.c.shape, partial.shape.element_type, splits)
-    run_draft(builder, f"{contraction.name}.add", draft, [partial], [contraction.c], contraction.op_name)
 
 
 def sum_of_partials(shape: Shape, kind: str, splits: int) -> Draft:

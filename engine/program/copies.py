@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from engine.ir.affine import row_major_strides
 from engine.ir.shape import Shape
+from engine.ir.strides import byte_strides
 from engine.program.builder import ProgramBuilder
 from engine.program.loops import run_draft
 from engine.program.nest import Apply, Constant, Input, Node, Operation, Store
 from engine.program.nests import Draft, Reached
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.views import View, whole
-from engine.program.work.copy import TRANSPOSED_COLUMNS, Purpose, TransposeWork
+from engine.program.work.copy import TRANSPOSED_COLUMNS, TransposeWork
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_ELEMENTS = 16, 8, 4096
 """The least rows, columns and elements in total for which a copy in blocks is worth it. A block of AVX-512 is
@@ -77,7 +77,7 @@ def _partition(target: View, row: int, column: int, others: list[int]) -> Partit
 
 
 def copy(
-    builder: ProgramBuilder, name: str, source: View, target: View, op_name: str = "", purpose: Purpose = Purpose.LAYOUT
+    builder: ProgramBuilder, name: str, source: View, target: View, op_name: str = "", elidable: bool = False
 ) -> None:
     """target[i] = source[i], converted to the target's element type; the views have the same dimensions."""
     transposed = transposes(source, target)
@@ -93,19 +93,14 @@ def copy(
     reached = [_reached(source, 0, loops), _reached(target, 0, loops, writes=True)]
     stores = [Store(len(nodes) - 1, 1)]
     draft = Draft(extents, (False,) * len(extents), nodes, reached, stores)
-    run_draft(builder, name, draft, [source.buffer], [target.buffer], op_name, purpose if have == want else None)
+    run_draft(builder, name, draft, [source.buffer], [target.buffer], op_name, elidable if have == want else None)
 
 
 def copy_buffer(
-    builder: ProgramBuilder,
-    name: str,
-    source: Buffer,
-    target: Buffer,
-    op_name: str = "",
-    purpose: Purpose = Purpose.LAYOUT,
+    builder: ProgramBuilder, name: str, source: Buffer, target: Buffer, op_name: str = "", elidable: bool = False
 ) -> None:
     """Copies all elements of a buffer to another one with as many."""
-    copy(builder, name, whole(source, target.shape), whole(target, target.shape), op_name, purpose)
+    copy(builder, name, whole(source, target.shape), whole(target, target.shape), op_name, elidable)
 
 
 def fill(builder: ProgramBuilder, name: str, target: View, value: Buffer | Constant, op_name: str = "") -> None:
@@ -130,7 +125,6 @@ def _reached(view: View, number: int, loops: list[int], writes: bool = False) ->
 
 def part(buffer: Buffer, shape: Shape, starts: tuple[int, ...], steps: tuple[int, ...], seen: Shape) -> View:
     """The elements starts + i * steps of an array, as a view of shape `seen`."""
-    item = shape.dtype.itemsize
-    strides = row_major_strides(shape)
-    offset = sum(s * a for s, a in zip(strides, starts, strict=True)) * item
-    return View(buffer, seen, offset, tuple(s * k * item for s, k in zip(strides, steps, strict=True)))
+    strides = byte_strides(shape)
+    offset = sum(s * a for s, a in zip(strides, starts, strict=True))
+    return View(buffer, seen, offset, tuple(s * k for s, k in zip(strides, steps, strict=True)))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import replace
 
 from engine.program.program import Buffer, ComputeSet, Program
-from engine.program.regions import innermost_region
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses, is_any_between
-from engine.program.work.copy import Copy, Purpose
+from engine.program.work.copy import Copy
 from engine.program.work.fused_loop import FusedLoop
 
 
@@ -70,7 +68,7 @@ def _may_write(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffe
         return False
     if uses.escapes(source):
         return False
-    begin, end = innermost_region(program, at)
+    begin, end = program.innermost_region(at)
     writers, users = uses.writers(source), uses.users(source)
     if not writers or users[0] < begin or users[-1] >= end:
         return False
@@ -138,18 +136,9 @@ def _reads_where_it_writes(writer: ComputeSet, source: Buffer, target: Buffer) -
 
 def _is_copy(compute_set: ComputeSet) -> bool:
     """Whether a compute set copies a whole array."""
-    return isinstance(compute_set.work, Copy) and compute_set.work.purpose is not Purpose.LAYOUT
+    return isinstance(compute_set.work, Copy) and compute_set.work.elidable
 
 
 def _moved(compute_set: ComputeSet, source: Buffer, target: Buffer) -> ComputeSet:
     """The compute set with `target` instead of `source`."""
-
-    def swapped(buffer: Buffer) -> Buffer:
-        return target if buffer is source else buffer
-
-    return replace(
-        compute_set,
-        work=compute_set.work.with_addresses(lambda a: replace(a, buffer=target) if a.buffer is source else a),
-        reads=[replace(s, buffer=swapped(s.buffer)) for s in compute_set.reads],
-        writes=[replace(s, buffer=swapped(s.buffer)) for s in compute_set.writes],
-    )
+    return compute_set.with_buffers(lambda buffer: target if buffer is source else buffer)

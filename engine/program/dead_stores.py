@@ -13,7 +13,7 @@ def eliminate_dead_stores(program: Program) -> Program:
     """Drops compute sets that lead to no output, variable, queue or decision, in any order of reads and writes."""
     rewriter = ProgramRewriter(program)
     sets, uses = rewriter.sets, rewriter.uses
-    pending = [at for at, each in enumerate(sets) if not _only_computes(each) or _is_seen(each, uses)]
+    pending = [at for at, each in enumerate(sets) if _is_needed(each, uses)]
     alive, read = set(pending), set[Buffer]()
     while pending:
         for span in sets[pending.pop()].reads:
@@ -26,10 +26,8 @@ def eliminate_dead_stores(program: Program) -> Program:
     return rewriter.result()
 
 
-def _is_seen(compute_set: ComputeSet, uses: BufferUses) -> bool:
-    """Whether a result has uses other than by compute sets."""
+def _is_needed(compute_set: ComputeSet, uses: BufferUses) -> bool:
+    """Whether a compute set does more than compute, or a result has uses other than by compute sets."""
+    if not isinstance(compute_set.work, FusedLoop | SliceWork):
+        return True
     return any(uses.escapes(s.buffer) or s.buffer.kind != "arena" for s in compute_set.writes)
-
-
-def _only_computes(compute_set: ComputeSet) -> bool:
-    return isinstance(compute_set.work, FusedLoop | SliceWork)

@@ -10,7 +10,7 @@ from engine.program.nest import Apply, Input, Nest, Node, Reduction
 from engine.program.nests import Draft, Reached, nest_of
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.units import UnitCut, cut
-from engine.program.work.copy import Copy, Purpose
+from engine.program.work.copy import Copy
 from engine.program.work.fused_loop import Count, FusedLoop, Strided
 
 
@@ -21,18 +21,18 @@ def run_draft(
     sources: list[Buffer],
     results: list[Buffer],
     op_name: str,
-    purpose: Purpose | None = None,
+    elidable: bool | None = None,
 ) -> None:
     """Emits the compute set (or two) of a draft that reads `sources` and writes `results`; none if the draft is empty.
 
-    `purpose` is given for copies.
+    `elidable` is given for copies.
     """
     if 0 in draft.extents:
         return
     plan = cut(draft, sources, results, builder.partitions, builder.rows)
     nest = nest_of(plan.draft, plan.loop)
     if not nest.splits_reduction:
-        builder.emit(_compute_set(name, nest, plan, sources, results, op_name, purpose))
+        builder.emit(_compute_set(name, nest, plan, sources, results, op_name, elidable))
         return
     _emit_split(builder, name, plan, sources, results, op_name)
 
@@ -50,7 +50,7 @@ def _emit_split(
         assert whole.source is not None
         shape = results[whole.source].shape
         wider = Shape(kind).dtype.itemsize // shape.dtype.itemsize
-        partials[whole.source] = builder.new_buffer(
+        partials[whole.source] = Buffer(
             f"{results[whole.source].name}.partial", Shape(kind, (plan.units, *shape.dimensions))
         )
         reached[access] = replace(whole, element_type=kind, strides=tuple(s * wider for s in whole.strides))
@@ -115,7 +115,7 @@ def _compute_set(
     sources: list[Buffer],
     results: list[Buffer],
     op_name: str,
-    purpose: Purpose | None = None,
+    elidable: bool | None = None,
 ) -> ComputeSet:
     """Builds the compute set, with the spans that each unit reads and writes."""
     draft = plan.draft
@@ -137,7 +137,7 @@ def _compute_set(
         span = Span(buffer, _partition(plan, reached, buffer))
         (writes if reached.writes else reads).append(span)
     parts = nest, tuple(draft.extents), plan.grain, tuple(operands)
-    work = FusedLoop(*parts) if purpose is None else Copy(*parts, purpose=purpose)
+    work = FusedLoop(*parts) if elidable is None else Copy(*parts, elidable=elidable)
     work_estimate = WorkEstimate(elements=draft.count_operations(), element_type=_widest(draft))
     return ComputeSet(name, work, plan.units, reads, writes, work_estimate, op_name, origins=draft.origins)
 

@@ -182,7 +182,6 @@ def _released(free: list[tuple[int, int]], start: int, size: int) -> list[tuple[
     return [*joined, (start, size)]
 
 
-Use = tuple[int, int]
 Form = tuple[object, ...]
 THIS, OTHER = Buffer("this", Shape("u8")), Buffer("other", Shape("u8"))
 

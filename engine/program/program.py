@@ -6,7 +6,8 @@ reads and writes are stated by spans, from which the syncs, the memory plan and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from engine.ir.device_operations import QueueSignature
 from engine.ir.origin import Origin
@@ -108,6 +109,21 @@ class ComputeSet:
     origins: dict[int, Origin] = field(default_factory=dict)
     of_body: ComputeSet | None = None
 
+    def with_buffers(self, change: Callable[[Buffer], Buffer]) -> ComputeSet:
+        """A copy of the compute set on other buffers: `change(buffer)` in place of each."""
+
+        def moved(address: Address) -> Address:
+            buffer = change(address.buffer)
+            return address if buffer is address.buffer else replace(address, buffer=buffer)
+
+        return replace(
+            self,
+            work=self.work.with_addresses(moved),
+            reads=[replace(span, buffer=change(span.buffer)) for span in self.reads],
+            writes=[replace(span, buffer=change(span.buffer)) for span in self.writes],
+            overwrites=None if self.overwrites is None else change(self.overwrites),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -188,3 +204,8 @@ class Program:
     exception_names: tuple[str, ...] = ()
     exceptions: ExceptionRecord | None = None
     call: Buffer | None = None
+
+    def innermost_region(self, at: int) -> tuple[int, int]:
+        """Begin and end of the innermost region around compute set `at`; the whole program where there is none."""
+        around = [(region.begin, region.end) for region in self.regions if region.begin <= at < region.end]
+        return min(around, key=lambda each: each[1] - each[0], default=(0, len(self.compute_sets)))

@@ -18,8 +18,7 @@ from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses, is_any_between
 from engine.program.work.base import Array
 from engine.program.work.fused_loop import FusedLoop, Strided
-from engine.program.work.reduced_rows import ReducedRowsWork
-from engine.program.work.row_sums import RowSort, SummedRows, SummedTable
+from engine.program.work.row_sums import ReducedRowsWork, RowSort, SummedRows, SummedTable
 
 CHUNK_BYTES = 16384
 """Bytes of one unit's sums: with the other operands of the nest, they fit in the nearest cache."""

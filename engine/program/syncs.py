@@ -1,31 +1,96 @@
 """Barriers for workers: one precedes each compute set that touches memory which another worker wrote or reads.
 
-The touches since the last sync, by memory: a compute set is compared only with touches of the memory it uses.
+A touch is the memory that each worker's units of a compute set read or write. Touches since the last sync are kept by
+memory: a compute set is compared only with touches of the memory it uses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 
-from engine.program.program import ComputeSet, Mark, Span
-from engine.program.touches import Position, Ranges, Touch, conflict, touches_of
+from engine.program.program import Buffer, ComputeSet, Mark, Span
 
+Ranges = list[tuple[int, int]]
 Place = tuple[int, int]
 """First and last address (exclusive)."""
+Position = Callable[[Buffer], Place]
+"""The place of a buffer."""
 ByPlace = dict[Place, set[int]]
 """Kinds of touches by place: a kind's number, or the number's complement for touches in an earlier iteration."""
 
 
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """A span of a compute set between two addresses; `ranges` has the units of each worker."""
+
+    span: Span
+    ranges: Ranges
+    start: int
+    stop: int
+    writes: bool
+
+    def bytes_of(self, lo: int, hi: int) -> tuple[int, int]:
+        """The address range that units lo <= u < hi touch; two arrays may have used the same memory in succession."""
+        partition, shape = self.span.partition, self.span.buffer.shape
+        if partition is None or partition.inner * partition.extent != shape.elements:
+            return self.start, self.stop
+        block = partition.inner * partition.grain * shape.dtype.itemsize
+        return self.start + lo * block, min(self.start + hi * block, self.stop)
+
+
+def touches_of(compute_set: ComputeSet, ranges: Ranges, location: Position) -> list[Touch]:
+    """The touches of a compute set whose workers run the units in `ranges`; constants are never written."""
+    spans = [(s, False) for s in compute_set.reads] + [(s, True) for s in compute_set.writes]
+    return [Touch(s, ranges, *location(s.buffer), w) for s, w in spans if s.buffer.kind != "constant"]
+
+
+def conflict(old: Touch, new: Touch, same_iteration: bool) -> bool:
+    """Whether one worker may write memory that another touches, unless they synchronise between the two."""
+    if not (old.writes or new.writes) or old.stop <= new.start or new.stop <= old.start:
+        return False
+    if same_iteration and _in_other_slots(old.span, new.span):
+        return False
+    pairs = ((w, v) for w in range(len(old.ranges)) for v in range(len(new.ranges)) if w != v)
+    return any(_synchronise(old, old.ranges[w], new, new.ranges[v]) for w, v in pairs)
+
+
+def _synchronise(old: Touch, mine: tuple[int, int], new: Touch, others: tuple[int, int]) -> bool:
+    """Whether elements that units `mine` touch in one compute set may overlap those of units `others` in another."""
+    (lo, hi), (start, stop) = mine, others
+    if lo >= hi or start >= stop:
+        return False
+    a, b = old.span.partition, new.span.partition
+    if a is not None and b is not None and old.span.buffer is new.span.buffer:
+        if (a.inner, a.extent) == (b.inner, b.extent):
+            return lo * a.grain < stop * b.grain and start * b.grain < hi * a.grain
+    begin, end = old.bytes_of(lo, hi)
+    first, last = new.bytes_of(start, stop)
+    return begin < last and first < end
+
+
+def _in_other_slots(old: Span, new: Span) -> bool:
+    """Whether two compute sets use different slots of a buffer in each iteration that has both."""
+    a, b = old.slot, new.slot
+    if old.buffer is not new.buffer or a is None or b is None or a.begin.counter != b.begin.counter:
+        return False
+    pairs = zip(a.begin.values, b.begin.values, strict=False)
+    return all(min(one, other) < 0 or one + a.bytes <= other or other + b.bytes <= one for one, other in pairs)
+
+
 class RecentTouches:
-    """Touches that may have happened since the last sync, claimed ones apart.
+    """Touches that may have happened since the last sync, those of `claimed` compute sets apart.
 
     Touches of one kind have the same place and units, and conflict with the same touches: one of each kind is kept.
+    `recent` are the accesses that they are from: an access has the number of its compute set, plus `count` in an
+    earlier iteration. A mark that tests a predicate has a negative number.
     """
 
-    def __init__(self, touches: Mapping[int, list[Touch]]) -> None:
+    def __init__(self, touches: Mapping[int, list[Touch]], claimed: frozenset[int], count: int) -> None:
         """`touches` has the touches of each compute set or mark, by number."""
+        self.claimed, self.count = claimed, count
         self._kinds: list[Touch] = []
         self._places: list[Place] = []
         self._kinds_of = self._numbered(touches)
@@ -54,18 +119,22 @@ class RecentTouches:
 
     def clear(self) -> None:
         """Forgets all touches: all workers have synchronised."""
+        self.recent: set[int] = set()
         self._read: tuple[ByPlace, ByPlace] = ({}, {})
         self._written: tuple[ByPlace, ByPlace] = ({}, {})
 
     def forget_claimed(self) -> None:
         """Forgets the touches of claimed compute sets."""
+        self.recent -= self.claimed
         self._read[1].clear()
         self._written[1].clear()
 
-    def add(self, number: int, claimed: bool, same_iteration: bool = True) -> None:
-        """Adds the touches of a compute set or mark."""
+    def add(self, access: int) -> None:
+        """Adds the touches of an access."""
+        self.recent.add(access)
+        claimed, same_iteration = access in self.claimed, access < self.count
         read, written = self._read[claimed], self._written[claimed]
-        for kind in self._kinds_of[number]:
+        for kind in self._kinds_of[access % self.count if access > 0 else access]:
             recent, place = written if self._kinds[kind].writes else read, self._places[kind]
             if place not in recent:
                 recent[place] = set()
@@ -177,11 +246,7 @@ def syncs(
 
 
 class _Flow:
-    """Accesses that may have happened since the last sync, on every path through a program.
-
-    An access has the number of its compute set, plus `count` in an earlier iteration. A mark that tests a predicate has
-    a negative number.
-    """
+    """Accesses that may have happened since the last sync, on every path through a program."""
 
     def __init__(
         self,
@@ -193,8 +258,11 @@ class _Flow:
     ) -> None:
         self.marks, self.free = marks, free
         self.count = len(compute_sets)
-        self.claimed = frozenset(at for at, each in enumerate(compute_sets) if each.claimed)
-        touches = {at: touches_of(s, _possible_ranges(s, workers), location) for at, s in enumerate(compute_sets)}
+        claimed = frozenset(at for at, each in enumerate(compute_sets) if each.claimed)
+        # Each worker may run all units of a claimed compute set.
+        ranges = ([(0, s.units)] * workers if s.claimed else ranges_of(s, workers) for s in compute_sets)
+        touched = (touches_of(*pair, location) for pair in zip(compute_sets, ranges, strict=True))
+        touches = dict(enumerate(touched))
         for number, mark in enumerate(marks):
             if mark.predicate is not None and mark.predicate.kind != "constant":
                 by_all = [(0, 1)] * workers
@@ -204,7 +272,7 @@ class _Flow:
         for number, mark in enumerate(marks):
             self.at.setdefault(mark.position, []).append(number)
         self.testing = {number for number in touches if number < 0}
-        self.touches = RecentTouches(touches)
+        self.touches = RecentTouches(touches, claimed, self.count)
         self.going_on: dict[int, frozenset[int]] = {}
         self.going_back: dict[int, frozenset[int]] = {}
 
@@ -216,22 +284,18 @@ class _Flow:
         returned = self.going_back
         self.going_on, self.going_back = dict(returned), {}
         self.touches.clear()
-        recent: set[int] = set()
         for at in range(len(needed) + 1):
             if at in self.at:
-                recent = self._after_marks(at, recent)
+                self._after_marks(at)
             if at == len(needed):
                 break
             if needed[at] != Sync.BARRIER:
                 needed[at] = max(needed[at], self._sync_before(at))
             if needed[at] == Sync.BARRIER:
-                recent = set()
                 self.touches.clear()
             elif needed[at] == Sync.CLAIMED:
-                recent -= self.claimed
                 self.touches.forget_claimed()
-            recent.add(at)
-            self.touches.add(at, at in self.claimed)
+            self.touches.add(at)
         return returned == self.going_back
 
     def _sync_before(self, at: int) -> Sync:
@@ -240,17 +304,16 @@ class _Flow:
             return Sync.BARRIER
         if not self.touches.conflicts(at, claimed=True):
             return Sync.NONE
-        return Sync.CLAIMED if at in self.claimed else Sync.BARRIER
+        return Sync.CLAIMED if at in self.touches.claimed else Sync.BARRIER
 
-    def _after_marks(self, at: int, recent: Iterable[int]) -> set[int]:
-        """The recent accesses after all marks at a position."""
-        after: frozenset[int] | None = frozenset(recent)
+    def _after_marks(self, at: int) -> None:
+        """Takes the recent accesses past all marks at a position."""
+        after: frozenset[int] | None = frozenset(self.touches.recent)
         for number in self.at[at]:
             after = self._pass(number, after)
         self.touches.clear()
         for each in after or ():
-            self.touches.add(each % self.count if each > 0 else each, each in self.claimed, each < self.count)
-        return set(after or ())
+            self.touches.add(each)
 
     def _pass(self, number: int, recent: frozenset[int] | None) -> frozenset[int] | None:
         """The recent accesses after a mark; None where it is unreachable."""
@@ -270,8 +333,3 @@ class _Flow:
         ways = self.going_on if number < self.labels[mark.label] else self.going_back
         ways[mark.label] = ways.get(mark.label, frozenset()) | recent
         return None if mark.kind == "jump" else recent
-
-
-def _possible_ranges(compute_set: ComputeSet, workers: int) -> Ranges:
-    """The units that each worker may run: all of them in a claimed compute set."""
-    return [(0, compute_set.units)] * workers if compute_set.claimed else ranges_of(compute_set, workers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 
 from engine.errors import InternalError
-from engine.program.program import Address, Buffer, ComputeSet, Program, Span
+from engine.program.program import Address, Buffer, ComputeSet, Program
 from engine.program.uses import BufferUses
 
 TARGETED = frozenset({"jump", "branch", "repeat"})
@@ -38,8 +38,9 @@ def _broken(compute_set: ComputeSet) -> Iterator[str]:
         # Work that waits for a queue returns its slots to the host, and touches none.
         if span.buffer not in addressed and span.buffer.kind != "queue":
             yield f"Expected an address for each span. Received: none in {span.buffer.name}"
-        if span.partition is not None and not _covers(span, compute_set.units):
-            yield f"Expected {compute_set.units} units to have all of {span.buffer.name}. Received: {span.partition}"
+        blocks, units = span.partition, compute_set.units
+        if blocks is not None and (min(blocks.inner, blocks.grain) < 1 or blocks.grain * units < blocks.extent):
+            yield f"Expected {units} units to have all of {span.buffer.name}. Received: {blocks}"
     for span in compute_set.writes:
         if span.buffer.kind in ("constant", "feed"):
             yield f"Expected results in other memory than that of a {span.buffer.kind}. Received: {span.buffer.name}"
@@ -62,14 +63,6 @@ def _moves(address: Address) -> tuple[int, int]:
     """The smallest and the largest number of bytes by which an address moves; iterations that do not use it have -1."""
     values = [0] if address.moved is None else [value for value in address.moved.values if value >= 0]
     return min(values, default=0), max(values, default=0)
-
-
-def _covers(span: Span, units: int) -> bool:
-    partition = span.partition
-    assert partition is not None
-    if min(partition.inner, partition.grain) < 1:
-        return False
-    return partition.grain * units >= partition.extent
 
 
 def _verify_control_flow(program: Program) -> None:

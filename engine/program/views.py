@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.ir.affine import IndexMap, linear, loop_index, row_major_strides
+from engine.ir.affine import IndexMap, linear
 from engine.ir.shape import Shape
+from engine.ir.strides import byte_strides
 from engine.program.buffer import Buffer
 
 
@@ -26,8 +27,7 @@ class View:
 
 def whole(buffer: Buffer, shape: Shape) -> View:
     """The array as it is stored in its buffer, row-major."""
-    rank = shape.rank
-    return through(buffer, shape, tuple(loop_index(d, rank) for d in range(rank)), shape)
+    return View(buffer, shape, 0, tuple(byte_strides(shape)))
 
 
 def through(buffer: Buffer, base: Shape, index_map: IndexMap, seen: Shape) -> View:
@@ -37,11 +37,12 @@ def through(buffer: Buffer, base: Shape, index_map: IndexMap, seen: Shape) -> Vi
     return View(buffer, seen, position.constant * item, tuple(c * item for c in position.coefficients))
 
 
-def stored_in(buffer: Buffer, shape: Shape, order: Sequence[int]) -> View:
-    """An array whose dimensions are stored in another order, the outermost first, in a buffer of its own."""
+def stored_in(name: str, shape: Shape, order: Sequence[int], permanent: bool = False) -> View:
+    """An array whose dimensions are stored in another order, the outermost first, in a new buffer."""
     stored = shape.with_dimensions(tuple(shape.dimensions[d] for d in order))
-    strides = dict(zip(order, row_major_strides(stored), strict=True))
-    return View(buffer, shape, 0, tuple(strides[d] * shape.dtype.itemsize for d in range(shape.rank)))
+    strides = dict(zip(order, byte_strides(stored), strict=True))
+    buffer = Buffer(name, stored, permanent=permanent)
+    return View(buffer, shape, 0, tuple(strides[d] for d in range(shape.rank)))
 
 
 def reordered(view: View, order: list[int]) -> View:

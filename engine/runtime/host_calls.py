@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.errors import HostFunctionError
 from engine.program.program import ComputeSet, Program
-from engine.program.work.host_call import HostCall
+from engine.program.work.custom_calls import HostCall
 from engine.runtime.value_checks import ValueChecks
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from engine.ir.value_checks import invalid_value
 from engine.program.program import Program
-from engine.program.work.value_check import ValueCheckWork
+from engine.program.work.custom_calls import ValueCheckWork
 
 
 class ValueChecks:

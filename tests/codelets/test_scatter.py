@@ -15,7 +15,7 @@ from engine.emit.library import generated_codelet
 from engine.ir.attributes import ScatterDimensionNumbers
 from engine.ir.builder import Builder
 from engine.ir.shape import Shape, shape_of
-from engine.lower.general_scatter import combiner_for
+from engine.lower.indexing import combiner_for
 from engine.program.nest import Combiner
 from engine.program.work.indexing import ScatterWork
 from tests.codelets.arrays import array_of

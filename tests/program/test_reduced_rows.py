@@ -11,7 +11,7 @@ from engine.ir import Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.program import row_sums
 from engine.program.program import Program
-from engine.program.work.reduced_rows import ReducedRowsWork
+from engine.program.work.row_sums import ReducedRowsWork
 from tests.engine.running import buffers, check
 from tests.program.test_row_sums import numbers_of
 

@@ -12,8 +12,7 @@ from engine.ir import Shape
 from engine.program.memory import plan_memory
 from engine.program.nest import Nest
 from engine.program.program import Buffer, ComputeSet, Partition, Program, Span
-from engine.program.syncs import Sync, ranges_of, syncs
-from engine.program.touches import Position, Touch, conflict, touches_of
+from engine.program.syncs import Position, Sync, Touch, conflict, ranges_of, syncs, touches_of
 from engine.program.work.fused_loop import FusedLoop
 from engine.runtime.executable import Executable
 from tests.program.programs import PROGRAMS, program_of

@@ -13,7 +13,7 @@ from engine.codelets.language.memory import (
     with_denormals,
 )
 from engine.codelets.language.record import Address, Record, Table, block
-from engine.program.work.host_call import HostCall
+from engine.program.work.custom_calls import HostCall
 
 
 class HostCallBlock(Record):

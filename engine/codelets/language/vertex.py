@@ -14,7 +14,7 @@ from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.lanes import HALF_TYPES
 from engine.codelets.language.record import Address, Record, block
 from engine.machine_code import keys
-from engine.program.work.vertex_call import VertexCallWork
+from engine.program.work.custom_calls import VertexCallWork
 
 NUMBA_TYPES = {name: kind for name, kind in NUMBA_NAMES.items() if name not in HALF_TYPES} | {"pred": "boolean"}
 """The Numba types of elements, without 16-bit floats, for which Numba has no arithmetic."""

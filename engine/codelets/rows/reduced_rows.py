@@ -27,7 +27,7 @@ from engine.codelets.rows.row_sums import (
 )
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.work.fused_loop import Strided
-from engine.program.work.reduced_rows import ReducedRowsWork
+from engine.program.work.row_sums import ReducedRowsWork
 
 LANES = 16
 """Float32 lanes of the widest vectors, a multiple of the lanes of all narrower vectors."""

@@ -27,12 +27,12 @@ from engine.host.convolutions.pixel_groups import (
 from engine.ir import ConvolutionDimensionNumbers, Shape
 from engine.machine_code.processor import multiplies_bf16_pairs
 from engine.program.builder import ProgramBuilder
-from engine.program.contraction import ContractionDraft, emit_contraction
+from engine.program.contraction import ContractionDraft, emit_contraction, undivided
 from engine.program.convolution_size import Phase, has_sums
 from engine.program.copies import copy, fill
 from engine.program.nest import Constant
-from engine.program.program import ComputeSet
-from engine.program.views import View, reordered, stored_in, whole
+from engine.program.program import Address, ComputeSet
+from engine.program.views import View, reordered, stored_in
 from engine.program.work.offsets import GROUP, run_of, table
 
 Transform = Callable[["ConvolutionArrays", str, tuple[Phase, ...]], list[ComputeSet] | None]
@@ -64,7 +64,7 @@ class ConvolutionArrays:
     @cached_property
     def target(self) -> View:
         """The result, or a new buffer that has its features last."""
-        return stored(self.builder, self.draft, channels_last(self.draft.shape, self.draft.numbers), False)
+        return stored(self.draft, channels_last(self.draft.shape, self.draft.numbers), False)
 
     def contraction(self, phases: tuple[Phase, ...]) -> ContractionDraft:
         """The contraction of a combination of phases."""
@@ -90,7 +90,7 @@ def emit_contractions(
     if group is not None:
         arrays.kernel = grouped_kernel(builder, draft, phases[group.axis][0], group)
         phases[group.axis] = [grouped_phase(phases[group.axis][0], group)]
-        arrays.target = stored(builder, draft, grouped_order(shape, draft.numbers, group), group.backward)
+        arrays.target = stored(draft, grouped_order(shape, draft.numbers, group), group.backward)
     if any(not p.taps for combination in plain for p in combination) or draft.left.shape.elements == 0:
         zero = Constant(shape.element_type, "0.0" if shape.element_type[0] in "fbc" else "0")
         fill(builder, f"{draft.name}.zero", arrays.target, zero, draft.op_name)
@@ -136,12 +136,11 @@ def _with_padding(
     for d, low, high in zip(numbers.input_spatial_dimensions, lows, highs, strict=True):
         dimensions[d] += low + high
         before[d] = low
-    stored = Shape(left.shape.element_type, tuple(dimensions[d] for d in order))
-    padding = builder.new_buffer(f"{draft.name}.padding", stored, permanent=True)
-    padded = stored_in(padding, Shape(stored.element_type, tuple(dimensions)), order)
+    shape = left.shape.with_dimensions(tuple(dimensions))
+    padded = stored_in(f"{draft.name}.padding", shape, order, permanent=True)
     offset = sum(before[d] * padded.strides[d] for d in range(len(order)))
-    inside = View(padding, left.shape, offset, padded.strides)
-    copy(builder, padding.name, reordered(left, order), reordered(inside, order), draft.op_name)
+    inside = View(padded.buffer, left.shape, offset, padded.strides)
+    copy(builder, padded.buffer.name, reordered(left, order), reordered(inside, order), draft.op_name)
     return padded, lows
 
 
@@ -151,14 +150,13 @@ def channels_last(shape: Shape, numbers: ConvolutionDimensionNumbers) -> list[in
     return [*(d for d in range(shape.rank) if d != last), last]
 
 
-def stored(builder: ProgramBuilder, draft: ConvolutionDraft, order: list[int], backward: bool) -> View:
+def stored(draft: ConvolutionDraft, order: list[int], backward: bool) -> View:
     """The result itself if its dimensions are stored in that order (and forward), else a new buffer."""
     shape = draft.shape
     long = [d for d in order if shape.dimensions[d] > 1]
     if long == sorted(long) and not backward:
         return draft.result
-    ordered = shape.with_dimensions(tuple(shape.dimensions[d] for d in order))
-    return stored_in(builder.new_buffer(f"{draft.name}.channels_last", ordered), shape, order)
+    return stored_in(f"{draft.name}.channels_last", shape, order)
 
 
 def _kernel(builder: ProgramBuilder, draft: ConvolutionDraft) -> View:
@@ -171,10 +169,9 @@ def _kernel(builder: ProgramBuilder, draft: ConvolutionDraft) -> View:
     if many and right.strides[inputs] == right.item_bytes:
         return right
     order = [*numbers.kernel_spatial_dimensions, numbers.kernel_input_feature_dimension, feature]
-    ordered = right.shape.with_dimensions(tuple(right.shape.dimensions[d] for d in order))
-    buffer = builder.new_buffer(f"{draft.name}.kernel", ordered)
-    copy(builder, buffer.name, reordered(right, order), whole(buffer, ordered), draft.op_name)
-    return stored_in(buffer, right.shape, order)
+    kernel = stored_in(f"{draft.name}.kernel", right.shape, order)
+    copy(builder, kernel.buffer.name, reordered(right, order), reordered(kernel, order), draft.op_name)
+    return kernel
 
 
 def _contraction(
@@ -212,24 +209,25 @@ def _contraction(
     offset_c = sum(p.first * target.strides[out] for p, _, out in spatial)
     batch_step = left.shape.dimensions[numbers.input_batch_dimension] // batch_groups
     step_a = features * stride_a if groups > 1 else batch_step * left.strides[numbers.input_batch_dimension]
-    return ContractionDraft(
-        name=draft.name,
-        a=left.buffer,
-        b=right.buffer,
-        c=target.buffer,
-        offset_a=left.offset,
-        offset_b=right.offset,
-        row_a=table(*((extent, a) for extent, a, _ in axes)),
-        row_c=table(*((extent, c) for extent, _, c in axes)) + (target.offset + offset_c),
-        k_a=k_a[order],
-        k_b=k_b[order],
+    work = undivided(
+        Address(left.buffer, left.offset),
+        Address(right.buffer, right.offset),
+        Address(target.buffer),
+        rows=(
+            table(*((extent, a) for extent, a, _ in axes)),
+            table(*((extent, c) for extent, _, c in axes)) + (target.offset + offset_c),
+        ),
+        terms=(k_a[order], k_b[order]),
+        batches=(
+            table((parts, step_a)),
+            table((parts, columns * stride_b)),
+            table((parts, columns * target.strides[numbers.output_feature_dimension])),
+        ),
         columns=columns,
         stride_b=stride_b if columns > 1 else right.item_bytes,
-        batch_a=table((parts, step_a)),
-        batch_b=table((parts, columns * stride_b)),
-        batch_c=table((parts, columns * target.strides[numbers.output_feature_dimension])),
-        op_name=draft.op_name,
+        operand_type=target.shape.element_type,
     )
+    return ContractionDraft(draft.name, work, draft.op_name)
 
 
 def _has_runs_backward(left: View, k_a: np.ndarray) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.pixel_groups import LEAST_MULTIPLY_ADDS, TYPES, contraction_cycles
 from engine.ir import ConvolutionDimensionNumbers, WindowDimension
+from engine.program.buffer import Buffer
 from engine.program.builder import ProgramBuilder
 from engine.program.copies import copy
 from engine.program.views import View, reversed_along, whole
@@ -38,7 +39,7 @@ def emit_exchanged(
 ) -> None:
     """Emits the convolution with exchanged operands by `emit`, then the copy of the reversed result to its buffer."""
     made = with_exchanged_operands(draft, draft.result)
-    buffer = builder.new_buffer(made.name, draft.shape)
+    buffer = Buffer(made.name, draft.shape)
     source = whole(buffer, draft.shape)
     emit(builder, replace(made, result=source))
     for dimension in draft.numbers.output_spatial_dimensions:

@@ -53,7 +53,7 @@ def emit_widened(
 ) -> None:
     """Emits the convolution of float32 copies by `emit`, then the result's rounding."""
     left, right, result = (
-        _widened(builder, f"{draft.name}.{name}", view)
+        _widened(f"{draft.name}.{name}", view)
         for name, view in (("images", draft.left), ("kernel", draft.right), ("wide", draft.result))
     )
     for source, target in ((draft.left, left), (draft.right, right)):
@@ -62,9 +62,8 @@ def emit_widened(
     copy(builder, f"{draft.name}.rounded", result, draft.result, draft.op_name)
 
 
-def _widened(builder: ProgramBuilder, name: str, view: View) -> View:
+def _widened(name: str, view: View) -> View:
     """A new array of float32 with the view's order of dimensions in memory."""
     shape = view.shape.with_type("f32")
     order = sorted(range(shape.rank), key=lambda d: -abs(view.strides[d]))
-    ordered = shape.with_dimensions(tuple(shape.dimensions[d] for d in order))
-    return stored_in(builder.new_buffer(name, ordered), shape, order)
+    return stored_in(name, shape, order)

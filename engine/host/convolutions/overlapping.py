@@ -15,7 +15,7 @@ from engine.ir.affine import row_major_strides
 from engine.machine_code.processor import lanes
 from engine.program.builder import ProgramBuilder
 from engine.program.copies import copy
-from engine.program.program import Address, ComputeSet, Partition, Span, WorkEstimate
+from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.views import View, reordered, whole
 from engine.program.work.offsets import Offsets, table
 
@@ -61,7 +61,7 @@ def _sizes(draft: ConvolutionDraft) -> tuple[int, int, int, int]:
 
 def emit_overlapping(builder: ProgramBuilder, draft: ConvolutionDraft) -> None:
     """Emits the compute set, and a copy of its result if features are not contiguous there."""
-    target = stored(builder, draft, channels_last(draft.shape, draft.numbers), False)
+    target = stored(draft, channels_last(draft.shape, draft.numbers), False)
     images, _, _, features = _sizes(draft)
     left, right, numbers = draft.left, draft.right, draft.numbers
     kernel = _kernel(builder, draft)
@@ -117,6 +117,6 @@ def _kernel(builder: ProgramBuilder, draft: ConvolutionDraft) -> View:
     packed = tuple(source.item_bytes * s for s in row_major_strides(source.shape))
     if source.offset == 0 and source.strides == packed:
         return source
-    buffer = builder.new_buffer(f"{draft.name}.kernel", source.shape)
+    buffer = Buffer(f"{draft.name}.kernel", source.shape)
     copy(builder, buffer.name, source, whole(buffer, source.shape), draft.op_name)
     return whole(buffer, source.shape)

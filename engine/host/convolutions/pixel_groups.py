@@ -16,6 +16,7 @@ from engine.host.convolutions.draft import ConvolutionDraft
 from engine.ir import ConvolutionDimensionNumbers, Shape
 from engine.ir.affine import row_major_strides
 from engine.machine_code.processor import lanes
+from engine.program.buffer import Buffer
 from engine.program.builder import ProgramBuilder
 from engine.program.convolution_size import Phase
 from engine.program.copies import copy
@@ -120,7 +121,7 @@ def grouped_kernel(builder: ProgramBuilder, draft: ConvolutionDraft, phase: Phas
     strides = tuple(by_dimension[d] * item for d in range(len(dimensions)))
     # The zeros before one row of taps are those after the row before it; the last one has its own.
     extent = prod(dimensions) + padding * features
-    buffer = builder.new_buffer(f"{draft.name}.kernel", Shape(right.shape.element_type, (extent,)), permanent=True)
+    buffer = Buffer(f"{draft.name}.kernel", Shape(right.shape.element_type, (extent,)), permanent=True)
     # In the order of the taps, then reversed if required.
     forward = taps == 1 or phase.taps[1] > phase.taps[0]
     source = right if forward == group.backward else reversed_along(right, spatial)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from engine.program.program import Buffer, ComputeSet, Program, Span
-from engine.program.work.host_call import HostCall
+from engine.program.work.custom_calls import HostCall
 
 LEAST_WORK = 100_000
 """Elements and multiply-adds for which claiming parts is worth it: some ten microseconds."""

@@ -17,11 +17,9 @@ from engine.ir.attributes import WindowDimension
 from engine.ir.pooling import FEWEST_CHANNELS, MOST_COLUMNS
 from engine.ir.shape import Shape
 from engine.program.program import Address, Partition, Program, Span
-from engine.program.regions import innermost_region
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.copy import Copy
-from engine.program.work.fused_loop import Strided
-from engine.program.work.window_loop import WindowLoop
+from engine.program.work.fused_loop import Strided, WindowLoop
 
 OPCODES = ("add", "maximum", "maximum-number", "minimum")
 TYPES = ("f32", "f16", "bf16")
@@ -164,7 +162,7 @@ def original(
     buffer = source.address.buffer
     if buffer.kind not in KINDS or any(writers[0] <= each <= at for each in uses.writers(buffer)):
         return None
-    if innermost_region(rewriter.program, writers[0]) != innermost_region(rewriter.program, at):
+    if rewriter.program.innermost_region(writers[0]) != rewriter.program.innermost_region(at):
         return None
     if images[0] == 1:  # a single image has stride 0; it ends with the array, also within a row
         strides = (-(-padded.buffer.shape.bytes // strides[1]) * strides[1], *strides[1:])

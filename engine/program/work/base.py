@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, ClassVar, NamedTuple, Self
 
 from engine.ir.shape import Shape
@@ -30,43 +31,40 @@ class Addressed:
         return _changed(self, change)
 
 
-_FIELDS: dict[type[Addressed], tuple[str, ...]] = {}
-"""The names of the fields that may have addresses, by class."""
-
-
-def _fields(kind: type[Addressed]) -> tuple[str, ...]:
+@cache
+def _fields(kind: Any) -> tuple[str, ...]:
     """Names of the fields whose types name Address, or a class with addresses."""
-    if kind not in _FIELDS:
-        kinds, pending = {"Address"}, [Addressed]
-        while pending:
-            found = pending.pop().__subclasses__()
-            kinds.update(each.__name__ for each in found)
-            pending += found
-        fields = kind.__dataclass_fields__.items()
-        _FIELDS[kind] = tuple(name for name, each in fields if kinds & set(re.findall(r"\w+", str(each.type))))
-    return _FIELDS[kind]
+    kinds, pending = {"Address"}, [Addressed]
+    while pending:
+        found = pending.pop().__subclasses__()
+        kinds.update(each.__name__ for each in found)
+        pending += found
+    fields = kind.__dataclass_fields__.items()
+    return tuple(name for name, each in fields if kinds & set(re.findall(r"\w+", str(each.type))))
 
 
 def addresses_in(value: Any) -> list[Address]:
     """The addresses of a field's value: an address, an object with fields, a tuple of these, or None."""
-    if type(value) is Address:
+    kind: Any = type(value)
+    if kind is Address:
         return [value]
-    if type(value) is tuple:
+    if kind is tuple:
         return [address for element in value for address in addresses_in(element)]
     if isinstance(value, Addressed):
-        return [address for name in _fields(type(value)) for address in addresses_in(getattr(value, name))]
+        return [address for name in _fields(kind) for address in addresses_in(getattr(value, name))]
     return []
 
 
 def _changed(value: Any, change: Callable[[Address], Address]) -> Any:
     """The changed value; the value itself if nothing changes."""
-    if type(value) is Address:
+    kind: Any = type(value)
+    if kind is Address:
         return change(value)
-    if type(value) is tuple:
+    if kind is tuple:
         made = tuple([_changed(element, change) for element in value])
         return made if any(a is not b for a, b in zip(made, value, strict=True)) else value
     if isinstance(value, Addressed):
-        old = {name: getattr(value, name) for name in _fields(type(value))}
+        old = {name: getattr(value, name) for name in _fields(kind)}
         new = {name: made for name, held in old.items() if (made := _changed(held, change)) is not held}
         return replace(value, **new) if new else value
     return value
@@ -97,11 +95,13 @@ class Work(Addressed):
     """Whether it has no effects but on its spans, and the same in every iteration of a loop."""
     reads_itself: ClassVar[bool] = False
     """Whether a part of it may read the results of another."""
+    vertex_fields: ClassVar[tuple[str, ...]] = ()
+    """The fields that decide, with the kind, which code its vertices run on a chip."""
 
     @property
     def vertex(self) -> Hashable:
         """A key that is equal for work whose vertices run the same code on a chip."""
-        return self.kind
+        return self.kind, *(getattr(self, name) for name in self.vertex_fields)
 
     @property
     def kind(self) -> str:

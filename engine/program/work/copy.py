@@ -1,9 +1,8 @@
-"""Copies of arrays, with their purpose."""
+"""Copies of arrays, and transposes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from math import prod
 
 from engine.program.buffer import Address
@@ -14,24 +13,11 @@ TRANSPOSED_COLUMNS = 64
 """Columns of a unit of a transpose: whole cache lines."""
 
 
-class Purpose(Enum):
-    """The purpose of a copy."""
-
-    LAYOUT = "layout"
-    """Another layout, or a part of another array."""
-    UPDATE = "update"
-    """A new value over an old one, whole."""
-    OPERAND = "operand"
-    """A whole array, of which a part is written next."""
-    INITIAL = "initial"
-    """A whole initial value into a loop's state."""
-
-
 @dataclass(frozen=True, slots=True)
 class Copy(FusedLoop):
-    """A fused loop that only stores the elements it loads."""
+    """A fused loop that only stores what it loads; an `elidable` one copies a whole new value, perhaps needlessly."""
 
-    purpose: Purpose = Purpose.LAYOUT
+    elidable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from engine.program.buffer import Address
 from engine.program.work.base import Work
@@ -13,21 +13,20 @@ from engine.program.work.base import Work
 class CholeskyWork(Work):
     """HLO's cholesky of matrices [size, size]."""
 
+    vertex_fields: ClassVar = ("element_type",)
+
     source: Address
     target: Address
     size: int
     lower: bool
     element_type: str
 
-    @property
-    def vertex(self) -> Hashable:
-        """The kind and the element type."""
-        return self.kind, self.element_type
-
 
 @dataclass(frozen=True, slots=True)
 class SolveWork(Work):
     """HLO's triangular-solve of `matrices` systems of `size` unknowns. A unit has `block` right-hand sides of one."""
+
+    vertex_fields: ClassVar = ("element_type",)
 
     a: Address
     b: Address
@@ -43,11 +42,6 @@ class SolveWork(Work):
     block: int
 
     @property
-    def vertex(self) -> Hashable:
-        """The kind and the element type."""
-        return self.kind, self.element_type
-
-    @property
     def unit_count(self) -> int:
         return self.matrices * -(-self.right_sides // self.block)
 
@@ -61,6 +55,8 @@ class SolveWork(Work):
 class FactorizationWork(Work):
     """A custom call of engine.ir.factorizations, the `target`, of matrices [rows, columns]."""
 
+    vertex_fields: ClassVar = ("target", "element_type")
+
     target: str
     operands: tuple[Address, ...]
     results: tuple[Address, ...]
@@ -72,8 +68,3 @@ class FactorizationWork(Work):
     vectors: bool = False
     """Whether there are singular vectors, or eigenvectors."""
     right_sides: int = 0
-
-    @property
-    def vertex(self) -> Hashable:
-        """The target and the element type."""
-        return self.target, self.element_type

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+from engine.ir.attributes import Window
 from engine.ir.shape import Shape
 from engine.program.buffer import Address
 from engine.program.nest import Nest
@@ -87,3 +88,18 @@ class FusedLoop(Work):
     def operands_at(self, buffer: object) -> list[Strided]:
         """The operands in a buffer."""
         return [o for o in self.operands if isinstance(o, Strided) and o.address.buffer is buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLoop(FusedLoop):
+    """A fused loop that combines the elements of each window of operand 0, beginning with operand 1, an initial value.
+
+    Operand 0 has all elements of all windows, also those that padding has added. `windows` counts the windows along
+    each of its dimensions, `strides` are its byte strides. With `is_neutral`, combining with the initial value changes
+    nothing, and padding may be left out.
+    """
+
+    window: Window = ()
+    windows: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    is_neutral: bool = False

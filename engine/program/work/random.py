@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from engine.ir.shape import Shape
 from engine.ops.generators import GeneratorState
@@ -18,14 +18,11 @@ UNIT_COUNTERS = 1024
 class RandomBitsWork(Work):
     """Bits from the counters that follow a state; with `is_philox` from Philox, else from ThreeFry."""
 
+    vertex_fields: ClassVar = ("is_philox",)
+
     state: Array
     bits: Array
     is_philox: bool
-
-    @property
-    def vertex(self) -> Hashable:
-        """The kind and the algorithm."""
-        return self.kind, self.is_philox
 
     @property
     def counters(self) -> int:

@@ -65,3 +65,24 @@ class RowSort(Work):
     shift: int
     ends: Array
     entries: Array
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedRowsWork(Work):
+    """A reduction of the rows `summed` of one table, run on the named rows; its reader has one loop and one result.
+
+    `result` is the number of that result's operand, `named` the number of rows summed.
+    """
+
+    summed: SummedRows
+    result: int
+    named: int
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Addresses of the summed rows."""
+        return self.summed.addresses
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Footprints of the reduction of all rows."""
+        return self.summed.footprints()

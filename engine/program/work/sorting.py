@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from engine.program.buffer import Address
 from engine.program.nest import Comparator
@@ -55,6 +56,8 @@ class ScanWork(Work):
     with the last element. A unit has SCANNED_ROWS rows where `inner` is 1, else `columns` of one outer index.
     """
 
+    vertex_fields: ClassVar = ("opcode", "element_type")
+
     source: Address
     initial: Address
     target: Address
@@ -66,11 +69,6 @@ class ScanWork(Work):
     columns: int
     opcode: str
     element_type: str
-
-    @property
-    def vertex(self) -> Hashable:
-        """The kind, the opcode and the element type."""
-        return self.kind, self.opcode, self.element_type
 
     @property
     def unit_count(self) -> int:
