@@ -24,8 +24,9 @@ from benchmarks import published_networks as networks
 from benchmarks.published import program_key
 from benchmarks.published_steps import Programs, multiply_adds, program_of, traced
 from engine.partition.schedule import Kind, devices_of, make_schedule
-from engine.profile import Assumptions, Estimate, estimate
 from engine.profile.links import all_reduce, transfer_cycles
+from engine.profile.options import Assumptions
+from engine.profile.program_estimate import Estimate, estimate
 from engine.profile.schedule_timing import lay_out, period_of
 from engine.profile.step_costs import PartCost
 from engine.target import Target, target

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from engine.profile import Assumptions, Estimate, estimate
+from engine.profile.options import Assumptions
+from engine.profile.program_estimate import Estimate, estimate
 from engine.target import target
 from ipu._internal.graphs.program import program_of_results
 from ipu.ipu_compiler import compile as compile_program

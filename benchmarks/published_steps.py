@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from engine.compile import build_program
 from engine.ir import Computation, Instruction, Module, TupleShape
-from engine.profile import Assumptions, Estimate, estimate
+from engine.profile.options import Assumptions
+from engine.profile.program_estimate import Estimate, estimate
 from engine.program.program import Program
 from engine.target import target
 from ipu._internal.compiler.trace import TracedStep, trace_step

@@ -32,9 +32,9 @@ class AccumulationStepError(StepCountError, RuntimeError):
 
 
 class OutOfTileMemory(IPUError, MemoryError):
-    """A program that does not fit into the tiles' memory. `estimate` (engine.profile.Estimate) is the cost report,
-    `levers` (engine.profile.levers.Lever) are ways to reduce memory, `program` is the engine's, if for a single IPU.
-    `source` gives the line of the user's program for an op_name, empty if it is unknown."""
+    """A program that does not fit into the tiles' memory. `estimate` (engine.profile.program_estimate.Estimate) is the
+    cost report, `levers` (engine.profile.levers.Lever) are ways to reduce memory, `program` is the engine's, if for a
+    single IPU. `source` gives the line of the user's program for an op_name, empty if it is unknown."""
 
     estimate: Any = None
     program: Any = None

@@ -8,8 +8,8 @@ from typing import Literal
 
 from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation
-from engine.profile import Estimate
-from engine.profile.collectives import gradient_bytes
+from engine.profile.links import gradient_bytes
+from engine.profile.program_estimate import Estimate
 from engine.profile.scaling import POWERS_OF_TWO, Predictions, predict, workload_of
 from engine.profile.summary import summary
 from engine.shown import Shown
@@ -77,8 +77,7 @@ def chip_scaling(
     """
     found, program = chip_estimate(model, mode), _latest(model, mode)
     if found.pipeline is not None:
-        return Predictions(predict(workload_of(found), found.target, replicas, kind), found.target)
+        return predict(workload_of(found), found.target, replicas, kind)
     made = accumulation_of(model) if mode == "train" else Accumulation()
     workload = workload_of(found, gradient_bytes(program.engine_program), made.micro_batches)
-    predictions = predict(replace(workload, accumulation=made.steps), found.target, replicas, kind)
-    return Predictions(predictions, found.target)
+    return predict(replace(workload, accumulation=made.steps), found.target, replicas, kind)

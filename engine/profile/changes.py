@@ -5,18 +5,16 @@ Memory of a program with a smaller batch or in half precision, estimated from it
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, STREAM_BUFFERS, WEIGHTS
-from engine.profile.change import Change, Lever
 from engine.profile.convolution import PlannedConvolution
 from engine.profile.exchange import Layouts
-from engine.profile.liveness import LiveRange, LiveTensor, follow
+from engine.profile.liveness import LiveRange, follow
 from engine.profile.names import ACCUMULATOR
 from engine.profile.options import OPTIMIZER_STATE_VARIABLES, Assumptions
 from engine.profile.plan import best_plan
@@ -26,6 +24,40 @@ from engine.profile.splitting import most_stages, split
 from engine.profile.superstep import options_of, planned_of
 from engine.profile.vertices import kind_of
 from engine.program.program import ComputeSet, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """A change, the bytes that it saves on the fullest tile, and whether the program would then fit.
+
+    `alone` is False for several changes that suffice only together. `how` has the lines of Python that make the
+    change for a Keras model.
+    """
+
+    what: str
+    saves: int
+    fits: bool
+    alone: bool = True
+    how: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Changes with which a program is estimated; the default is none.
+
+    `batch` is the smaller batch: the micro-batch if the change `accumulates` gradients, the batch of each replica if
+    there are several `replicas`; 0 keeps the batch. `assumptions` replace those of the cost report; None keeps them.
+    A change that `recomputes` activations compiles the program again, and is estimated by itself only.
+    """
+
+    batch: int = 0
+    accumulates: bool = False
+    replicas: int = 1
+    half_precision: bool = False
+    assumptions: Assumptions | None = None
+    ipus: int = 1
+    recomputes: bool = False
+
 
 CONFIGURATION = "config = ipu.config.IPUConfig()  # or your program's own"
 LIBRARIES = ("matmuls", "convolutions", "slices")
@@ -80,7 +112,6 @@ def _of_the_model(change: Change, batch: int, before: Assumptions) -> Iterator[s
         yield f"model.fit(x, y, batch_size={of_step})"
 
 
-SINGLE = "f32["
 WORTH_PLANNING = 1 / 50
 """Products whose plan takes less than this fraction of a tile's memory are not replanned."""
 
@@ -90,7 +121,7 @@ class Batches:
 
     def __init__(self, program: Program, found: Estimate) -> None:
         self.program, self.found = program, found
-        fed = [dimensions_of(t) for t in found.liveness if t.category == STREAM_BUFFERS]
+        fed = [b.buffer.shape.dimensions for b in found.tiles.blocks if b.category == STREAM_BUFFERS and b.buffer]
         self.size = next((dimensions[0] for dimensions in fed if dimensions), 0)
         self._layouts = Layouts(program.compute_sets)
         self._variables = {tuple(sorted(b.shape.dimensions)) for b in program.variables.values()}
@@ -107,12 +138,13 @@ class Batches:
         With `half` the policy is mixed_float16: Keras keeps variables and inputs in float32 and casts them.
         """
         blocks = []
-        for block, tensor in zip(self.found.tiles.blocks, self.found.liveness, strict=True):
+        for block in self.found.tiles.blocks:
             factor = 1.0
-            if tensor.category in (ACTIVATIONS, STREAM_BUFFERS):
-                factor = size / self.size if size and self.has_rows(dimensions_of(tensor)) else 1.0
-                factor *= 0.5 if half and tensor.category == ACTIVATIONS and tensor.shape.startswith(SINGLE) else 1.0
-            elif tensor.category == EXCHANGE_BUFFERS and block.placement.per_tile and block.buffer is None:
+            if block.category in (ACTIVATIONS, STREAM_BUFFERS) and block.buffer is not None:
+                shape = block.buffer.shape
+                factor = size / self.size if size and self.has_rows(shape.dimensions) else 1.0
+                factor *= 0.5 if half and block.category == ACTIVATIONS and shape.element_type == "f32" else 1.0
+            elif block.category == EXCHANGE_BUFFERS and block.placement.per_tile and block.buffer is None:
                 factor = self._exchanged(self.program.compute_sets[block.first], block.placement.per_tile, size, half)
             blocks.append(replace(block, placement=block.placement.scaled(factor)))
         return blocks
@@ -142,12 +174,6 @@ class Batches:
         elif dimensions.inputs % self.size == 0:
             dimensions = replace(dimensions, inputs=dimensions.inputs // self.size * size)
         return replace(convolution, size=dimensions)
-
-
-def dimensions_of(tensor: LiveTensor) -> tuple[int, ...]:
-    """The dimensions in a shape such as f32[8,16]; () for a scalar."""
-    found = re.search(r"\[([\d,]+)\]", tensor.shape)
-    return tuple(int(number) for number in found[1].split(",")) if found else ()
 
 
 IPUS = (2, 4, 8, 16)
@@ -330,9 +356,9 @@ class ChangeEstimator:
     def _accumulators(self, found: Estimate) -> list[LiveRange]:
         """The sums of gradients over micro-batches, mapped to tiles like the variables."""
         updated = {s.buffer for c in self.program.compute_sets for s in c.writes if s.buffer.kind == "variable"}
-        shapes = {str(buffer.shape) for buffer in updated}
-        pairs = zip(found.tiles.blocks, found.liveness, strict=True)
-        return [block for block, tensor in pairs if tensor.category == WEIGHTS and tensor.shape in shapes]
+        shapes = {buffer.shape for buffer in updated}
+        weights = [(block, block.buffer) for block in found.tiles.blocks if block.category == WEIGHTS]
+        return [block for block, buffer in weights if buffer is not None and buffer.shape in shapes]
 
 
 def _peak(blocks: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int) -> int:

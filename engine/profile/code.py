@@ -68,14 +68,14 @@ def fixed_bytes(
     for compute_set, step, position in zip(compute_sets, supersteps, positions, strict=True):
         body = compute_set.of_body or compute_set
         if body in covered:
-            position.cover(covered[body])
+            covered[body][position.numbers()] = True
             continue
         work_estimate, vertex = compute_set.work_estimate, compute_set.work.vertex
         key = (work_estimate.element_type, "product") if work_estimate.multiply_adds else vertex
         if key not in tiles_of:
             tiles_of[key] = code_bytes(compute_set), np.zeros(target.tiles, bool)
         covered[body] = tiles_of[key][1]
-        position.cover(covered[body])
+        covered[body][position.numbers()] = True
         code += control["bytes_per_compute_set"] * with_code
         position.sized(state.get(family_of(compute_set), state["other"])).add_to(vertices)
         if step.received_bytes:

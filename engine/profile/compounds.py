@@ -10,9 +10,12 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import erf, pi, sqrt
+from math import pi, sqrt
 
 import numpy as np
+
+from engine.ops.apply import UFUNCS
+from engine.ops.unary import TRANSCENDENTAL
 
 SAMPLES = np.concatenate((np.linspace(-7.5, 7.5, 61), [-1.0, -0.5, 0.5, 1.0]))
 """Arguments at which functions are compared: not at 0, where some have a corner."""
@@ -22,24 +25,15 @@ TOLERANCE = 2e-3
 MOST_OPERATIONS = 120
 """Most operations that are compared with a function. Chosen by hand."""
 Values = np.ndarray | float
-_ERF = np.vectorize(erf)
-
-
-def _cdf(x: np.ndarray) -> np.ndarray:
-    return 0.5 * (1 + _ERF(x / sqrt(2)))
-
-
-def _logistic(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
-
-
+_CDF = 0.5 * (1 + TRANSCENDENTAL["erf"](SAMPLES / sqrt(2)))
+_LOGISTIC = TRANSCENDENTAL["logistic"](SAMPLES)
 FUNCTIONS: dict[str, np.ndarray] = {
-    "gelu": SAMPLES * _cdf(SAMPLES),
-    "gelu-gradient": _cdf(SAMPLES) + SAMPLES * np.exp(-(SAMPLES**2) / 2) / sqrt(2 * pi),
-    "swish": SAMPLES * _logistic(SAMPLES),
-    "swish-gradient": _logistic(SAMPLES) * (1 + SAMPLES * (1 - _logistic(SAMPLES))),
+    "gelu": SAMPLES * _CDF,
+    "gelu-gradient": _CDF + SAMPLES * np.exp(-(SAMPLES**2) / 2) / sqrt(2 * pi),
+    "swish": SAMPLES * _LOGISTIC,
+    "swish-gradient": _LOGISTIC * (1 + SAMPLES * (1 - _LOGISTIC)),
     "tanh": np.tanh(SAMPLES),
-    "logistic": _logistic(SAMPLES),
+    "logistic": _LOGISTIC,
     "relu": np.maximum(SAMPLES, 0),
     "tanh-gradient": 1 - SAMPLES**2,
     "logistic-gradient": SAMPLES * (1 - SAMPLES),
@@ -48,30 +42,13 @@ FUNCTIONS: dict[str, np.ndarray] = {
 of tanh and of the logistic function are the function's values."""
 GRADIENTS = frozenset(name for name in FUNCTIONS if name.endswith("-gradient"))
 """Functions whose vertices also multiply by the gradient of the result."""
-UNARY: dict[str, Callable[[Values], Values]] = {
-    "abs": np.abs,
-    "convert": lambda x: x,
-    "erf": lambda x: _ERF(x),
-    "erfc": lambda x: 1 - _ERF(x),
-    "exponential": np.exp,
-    "exponential-minus-one": np.expm1,
-    "log": np.log,
-    "log-plus-one": np.log1p,
-    "logistic": lambda x: 1 / (1 + np.exp(-x)),
-    "negate": np.negative,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "sqrt": np.sqrt,
-    "tanh": np.tanh,
+OPERATIONS: dict[str, Callable[..., Values]] = {
+    **{opcode: UFUNCS[opcode] for opcode in ("add", "maximum", "minimum", "multiply", "subtract")},
+    **{opcode: TRANSCENDENTAL[opcode] for opcode in ("erf", "erfc", "exponential", "exponential-minus-one", "log")},
+    **{opcode: TRANSCENDENTAL[opcode] for opcode in ("log-plus-one", "logistic", "rsqrt", "sqrt", "tanh")},
+    **{"abs": np.abs, "convert": np.asarray, "divide": np.divide, "negate": np.negative, "power": np.power},
 }
-BINARY: dict[str, Callable[[Values, Values], Values]] = {
-    "add": np.add,
-    "divide": np.divide,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "multiply": np.multiply,
-    "power": np.power,
-    "subtract": np.subtract,
-}
+"""The operations of which a function may consist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +146,7 @@ def _cones(terms: Terms, root: int, count: int) -> Iterator[tuple[list[int], lis
             yield [*(-each for each in pending), *leaves], cone[::-1]
         number = -heapq.heappop(pending)
         term = terms[number]
-        if not term.is_float or (term.opcode not in UNARY and term.opcode not in BINARY):
+        if not term.is_float or term.opcode not in OPERATIONS:
             leaves.append(number)
             continue
         cone.append(number)
@@ -184,9 +161,8 @@ def _values(terms: Terms, given: Mapping[int, Values], cone: Sequence[int]) -> n
     values = dict(given)
     with np.errstate(all="ignore"):
         for number in cone:
-            opcode = terms[number].opcode
             operands = [values[o] if o in values else terms[o].number or 0.0 for o in terms[number].operands]
-            values[number] = UNARY[opcode](*operands) if opcode in UNARY else BINARY[opcode](*operands)
+            values[number] = OPERATIONS[terms[number].opcode](*map(np.asarray, operands))
     return np.broadcast_to(values[cone[-1]], SAMPLES.shape)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from engine.profile.exponential_sums import exponential_sums
-from engine.profile.library_types import narrowed
-from engine.profile.loop_states import states_in_place
+from engine.profile.library_types import Islands, exponential_sums
+from engine.profile.loops import states_in_place
 from engine.profile.mapping import LINEAR, Layout, Spread, layout_of
 from engine.profile.random_numbers import generators
 from engine.profile.vertices import inputs_of
@@ -17,14 +16,6 @@ from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.indexing import Counted, SliceWork
 from engine.target import Target
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """An array that a nest reads: its span, and its strides in bytes along the nest's loops."""
-
-    span: Span
-    strides: tuple[int, ...]
 
 
 class Layouts:
@@ -42,7 +33,7 @@ class Layouts:
         self.arranged: set[Buffer] = set()
         """Variables, and what stands for them, in the order in which the matrix engine reads them."""
         self._tables: set[Buffer] = set()
-        self.narrowed = narrowed(compute_sets)
+        self.narrowed = Islands(compute_sets).narrowed()
         self.library = replace(
             generators(compute_sets),
             halves=self.narrowed.terms,
@@ -101,16 +92,14 @@ class Layouts:
 
     def known_of(self, compute_set: ComputeSet) -> Hashable:
         """Facts about its arrays that decide a compute set's cost: copies of it with equal facts have equal costs."""
+        random, sums = self.library.random, self.library.exponential_sums
         reads = (
-            (self._written.get(b), self.is_home(b, compute_set), self.is_table(b), b.kind, *self._library_of(b))
+            (self._written.get(b), self.is_home(b, compute_set), self.is_table(b), b.kind, b in random, b in sums)
             for b in (span.buffer for span in compute_set.reads)
         )
         writes = ((b in self._homes, b.permanent, b.kind) for b in (span.buffer for span in compute_set.writes))
         known = (compute_set in self.library.keys, compute_set in self.library.drawn)
         return tuple(reads), tuple(writes), known, self.library.halves.get(compute_set)
-
-    def _library_of(self, buffer: Buffer) -> tuple[bool, bool]:
-        return buffer in self.library.random, buffer in self.library.exponential_sums
 
     def write(self, compute_set: ComputeSet) -> None:
         """Records the layout of each array that a compute set writes; without a partition it is row-major."""
@@ -131,13 +120,8 @@ def _arranges(compute_set: ComputeSet) -> bool:
 
 def is_cast(compute_set: ComputeSet) -> bool:
     """Whether a compute set does nothing but convert an array to another type."""
-    loop = compute_set.work
-    if (
-        not isinstance(loop, FusedLoop)
-        or loop.nest.reductions
-        or len(compute_set.reads) != 1
-        or len(compute_set.writes) != 1
-    ):
+    loop, arrays = compute_set.work, (len(compute_set.reads), len(compute_set.writes))
+    if arrays != (1, 1) or not isinstance(loop, FusedLoop) or loop.nest.reductions:
         return False
     applied = [node.operation.opcode for node in loop.nest.nodes if isinstance(node, Apply)]
     return applied == ["convert"]
@@ -155,11 +139,10 @@ def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> in
     extents, partition = loop.extents, loop.nest.partition
     order = [partition, *(d for d in range(len(extents)) if d != partition)]
     total = 0
-    for reach in reads_of(compute_set, loop):
-        away = layouts.moves(reach.span, compute_set.units)
-        if away or layouts.updates_home(reach.span, compute_set):
-            shape = reach.span.buffer.shape
-            touched = footprint(run.per_tile, [extents[d] for d in order], [reach.strides[d] != 0 for d in order])
+    for number, span in inputs_of(compute_set, loop).items():
+        if layouts.moves(span, compute_set.units) or layouts.updates_home(span, compute_set):
+            shape, strides = span.buffer.shape, loop.operands[number].strides
+            touched = footprint(run.per_tile, [extents[d] for d in order], [strides[d] != 0 for d in order])
             total += min(touched, shape.elements) * shape.dtype.itemsize
     return total
 
@@ -175,11 +158,6 @@ def slices_by_counter(compute_set: ComputeSet) -> bool:
     if not work.starts:
         return work.array.address.moved is not None
     return any(isinstance(start, Counted) and start.growth for start in work.starts)
-
-
-def reads_of(compute_set: ComputeSet, loop: FusedLoop) -> list[Reach]:
-    """The arrays a fused loop reads, in the order of its operands."""
-    return [Reach(span, loop.operands[number].strides) for number, span in inputs_of(compute_set, loop).items()]
 
 
 def footprint(points: int, extents: list[int], moves: list[bool]) -> int:

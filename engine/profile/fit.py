@@ -10,7 +10,7 @@ from engine.profile.code import sizes, stack_bytes
 from engine.profile.mapping import spread
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
 from engine.profile.vertices import tables
-from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.program import ComputeSet, Program
 from engine.program.work.fused_loop import FusedLoop
 from engine.target import Target
 
@@ -34,9 +34,10 @@ def certainly_fits(program: Program, target: Target, assumptions: Assumptions = 
     arrays = {span.buffer for c in program.compute_sets for span in (*c.reads, *c.writes)}
     arrays |= {*program.feeds.values(), *program.variables.values(), *program.outputs}
     held = sum(ceil(b.shape.bytes / computing.tiles) + least for b in arrays if b.kind != "queue")
+    always = stack_bytes(computing, assumptions.stack_bytes) + int(sizes()["always"]["runtime"])
     distinct = {c.of_body or c for c in program.compute_sets}
     brought = max((_brought(c, computing) for c in distinct), default=0)
-    return held + brought + len(distinct) * _fixed_bytes() + _always(computing, assumptions) <= SMALL * capacity
+    return held + brought + len(distinct) * _fixed_bytes() + always <= SMALL * capacity
 
 
 def check_fit(
@@ -76,10 +77,6 @@ def _fixed_bytes() -> int:
     return int(table["control"]["bytes_per_compute_set"] + table["exchange_code"]["bytes_per_exchange"] + code + state)
 
 
-def _always(target: Target, assumptions: Assumptions) -> int:
-    return stack_bytes(target, assumptions.stack_bytes) + int(sizes()["always"]["runtime"])
-
-
 def _brought(compute_set: ComputeSet, target: Target) -> int:
     """Most bytes that a tile receives; 0 for floating-point products, for which the planner has a limit."""
     if compute_set.work_estimate.multiply_adds and compute_set.work_estimate.element_type.startswith(("f", "bf")):
@@ -87,13 +84,9 @@ def _brought(compute_set: ComputeSet, target: Target) -> int:
     loop = compute_set.work
     if not isinstance(loop, FusedLoop):
         made = max((s.buffer for s in compute_set.writes), key=lambda b: b.shape.elements, default=None)
-        tiles = 1 if made is None else _tiles(made, target)
-        return sum(ceil(s.buffer.shape.bytes / tiles) for s in compute_set.reads if s.buffer.kind != "queue")
+        tiles = 1 if made is None else spread(made.shape.elements, made.shape.dtype.itemsize, target).tiles
+        return sum(ceil(s.buffer.shape.bytes / max(1, tiles)) for s in compute_set.reads if s.buffer.kind != "queue")
     broadcast = [s.buffer.shape for s in compute_set.reads if s.buffer.shape.elements < loop.points]
     per_tile = spread(loop.points, 4, target).per_tile
     whole = sum(min(shape.bytes, per_tile * shape.dtype.itemsize) for shape in broadcast)
     return whole + sum(ceil(s.buffer.shape.bytes / target.tiles) for s in compute_set.reads)
-
-
-def _tiles(buffer: Buffer, target: Target) -> int:
-    return max(1, spread(buffer.shape.elements, buffer.shape.dtype.itemsize, target).tiles)

@@ -92,14 +92,6 @@ class _Joining:
 
 
 def _with_buffers(compute_set: ComputeSet, stands: Mapping[Buffer, Buffer]) -> ComputeSet:
-    def moved(spans: list[Span]) -> list[Span]:
-        return [Span(stands.get(span.buffer, span.buffer), span.partition) for span in spans]
-
-    overwrites = compute_set.overwrites
-    return replace(
-        compute_set,
-        reads=moved(compute_set.reads),
-        writes=moved(compute_set.writes),
-        work=compute_set.work.with_addresses(lambda a: replace(a, buffer=stands.get(a.buffer, a.buffer))),
-        overwrites=None if overwrites is None else stands.get(overwrites, overwrites),
-    )
+    moved = compute_set.with_buffers(lambda buffer: stands.get(buffer, buffer))
+    reads, writes = ([Span(span.buffer, span.partition) for span in side] for side in (moved.reads, moved.writes))
+    return replace(moved, reads=reads, writes=writes)

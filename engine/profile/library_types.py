@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from engine.profile.compounds import Term, Terms
-from engine.profile.vertices import HALF, buffers_of, terms_of
+from engine.profile.vertices import HALF, before_conversions, buffers_of, terms_of
 from engine.program.program import Buffer, ComputeSet
 from engine.program.work.fused_loop import FusedLoop
 
@@ -59,12 +59,9 @@ class Halves:
     arrays: frozenset[Buffer]
 
 
-def narrowed(compute_sets: Sequence[ComputeSet]) -> Halves:
-    """Find the terms and arrays that are fp32 in a program and 16-bit floats in a chip's library."""
-    return _Islands(compute_sets).narrowed()
+class Islands:
+    """The connected fp32 arithmetic of a program."""
 
-
-class _Islands:
     def __init__(self, compute_sets: Sequence[ComputeSet]) -> None:
         self.compute_sets = compute_sets
         self._leader: dict[Place, Place] = {}
@@ -75,6 +72,7 @@ class _Islands:
                     self._unite(places[0], place)
 
     def narrowed(self) -> Halves:
+        """Find the terms and arrays that are fp32 in a program and 16-bit floats in a chip's library."""
         islands: dict[Place, _Island] = {}
         for number, each in enumerate(self.compute_sets):
             self._describe(number, each, islands)
@@ -175,3 +173,23 @@ def _is_square(terms: Terms, number: int) -> bool:
 def _passes(buffer: Buffer) -> bool:
     """Whether an array passes fp32 values between compute sets: scalars, variables, feeds and constants do not."""
     return buffer.kind == "arena" and buffer.shape.element_type == "f32" and buffer.shape.elements > 1
+
+
+def exponential_sums(compute_sets: Sequence[ComputeSet]) -> frozenset[Buffer]:
+    """The arrays of a program that are sums of exponentials: divisors of softmax, whose inverses are factors."""
+    found = set[Buffer]()
+    for each in compute_sets:
+        if isinstance(each.work, FusedLoop):
+            found |= _sums(each, each.work, found)
+    return frozenset(found)
+
+
+def _sums(compute_set: ComputeSet, loop: FusedLoop, known: set[Buffer]) -> set[Buffer]:
+    """The sums that one compute set writes: of exponentials, or of partial sums of them."""
+    buffers, terms = buffers_of(compute_set, loop), terms_of(loop.nest)
+    found = set()
+    for reduction in loop.nest.reductions:
+        value = before_conversions(terms, reduction.values[0])
+        if reduction.combine == "add" and (value.opcode == "exponential" or buffers.get(value.access) in known):
+            found |= {buffers[access] for access in reduction.accesses if access in buffers}
+    return found

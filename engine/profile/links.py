@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, log2
 
-from engine.profile.optimizations import SelectionOrder
+from engine.profile.options import Assumptions, SelectionOrder
+from engine.program.program import Buffer, Program
 from engine.target import Target
 
 LINKS = 10
@@ -124,3 +125,30 @@ def _fastest(size: int, members: int, rate: float, latency: float, syncless: boo
     levels = 2 * ceil(log2(members))
     tree = AllReduce(levels * size / rate, (1 if syncless else levels) * latency, "tree")
     return min(ring, tree, key=lambda each: each.seconds)
+
+
+def gradient_sizes(program: Program) -> tuple[int, ...]:
+    """Bytes of each gradient, in order: the arrays of a variable's size read by compute sets that update it."""
+    found: dict[Buffer, int] = {}
+    for compute_set in program.compute_sets:
+        updated = {s.buffer.shape.elements for s in compute_set.writes if s.buffer.kind == "variable"}
+        for span in compute_set.reads:
+            if span.buffer.kind == "arena" and span.buffer.shape.elements in updated - {1}:
+                found[span.buffer] = span.buffer.shape.bytes
+    return tuple(found.values())
+
+
+def gradient_bytes(program: Program) -> int:
+    """Bytes of all gradients of a program."""
+    return sum(gradient_sizes(program))
+
+
+def gradient_sums(program: Program, assumptions: Assumptions) -> tuple[int, ...]:
+    """Bytes of each sum of gradients over replicas."""
+    return waiting_together(gradient_sizes(program), assumptions.optimizations.cross_replica_sum_bytes)
+
+
+def all_reduce_cycles(sums: Iterable[int], target: Target, replicas: int, syncless: bool = False) -> tuple[int, int]:
+    """Exchange and sync cycles of sums over replicas, `sums` in bytes (engine.profile.links)."""
+    found = all_reduce_each(sums, replicas, target, syncless=syncless)
+    return ceil(found.transfer * target.clock_hz), ceil(found.syncs * target.clock_hz)

@@ -64,7 +64,19 @@ class TileMemory:
     @cached_property
     def categories(self) -> dict[str, np.ndarray]:
         """The bytes on each tile at its own peak, by category; they add up to `peak_bytes`."""
-        return _at_peak(self.blocks, self.fixed, self.peak_at)
+        none = np.zeros(len(self.peak_at), np.int64)
+        categories = {name: np.array(self.fixed.get(name, none), np.int64) for name in CATEGORIES}
+        for block in self.blocks:
+            where = block.placement.numbers()
+            if not len(where):
+                continue
+            sizes = np.full(len(where), block.placement.per_tile, np.int64)
+            sizes[-1] = block.placement.last_tile
+            if block.first >= 0:
+                at = self.peak_at[where]
+                sizes *= (block.first <= at) & (at <= block.last)
+            categories[block.category][where] += sizes
+        return categories
 
     @property
     def fullest(self) -> int:
@@ -103,22 +115,3 @@ def follow(
         for placement in ending[at]:
             placement.add_to(now, -1)
     return always, peak, peak_at
-
-
-def _at_peak(
-    blocks: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], peak_at: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Bytes on each tile at its own peak, by category."""
-    none = np.zeros(len(peak_at), np.int64)
-    categories = {name: np.array(fixed.get(name, none), np.int64) for name in CATEGORIES}
-    for block in blocks:
-        where = block.placement.numbers()
-        if not len(where):
-            continue
-        sizes = np.full(len(where), block.placement.per_tile, np.int64)
-        sizes[-1] = block.placement.last_tile
-        if block.first >= 0:
-            at = peak_at[where]
-            sizes *= (block.first <= at) & (at <= block.last)
-        categories[block.category][where] += sizes
-    return categories

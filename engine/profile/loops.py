@@ -1,10 +1,11 @@
-"""Number of executions of each compute set in a step: the product of the trip counts of the loops around it."""
+"""Loops of a step: the number of executions of each compute set, and states that stand for variables."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
-from engine.program.program import Program, Region
+from engine.program.program import Buffer, ComputeSet, Program, Region
 
 
 def runs_of(program: Program) -> list[int]:
@@ -34,3 +35,19 @@ def _runs(loop: Region, body: int, at: int) -> int:
     if loop.iterations is None:
         return 1
     return loop.iterations if at >= body else loop.iterations + 1
+
+
+def states_in_place(compute_sets: Sequence[ComputeSet]) -> dict[Buffer, Buffer]:
+    """The states that are copied from a variable before a loop and back into it after, each with that variable."""
+    copies = [pair for each in compute_sets if (pair := copied(each)) is not None]
+    back = {source: target for source, target in copies if target.kind == "variable"}
+    return {target: source for source, target in copies if back.get(target) is source and target.kind == "arena"}
+
+
+def copied(compute_set: ComputeSet) -> tuple[Buffer, Buffer] | None:
+    """Source and destination of a compute set that only copies an array; None for all others."""
+    work_estimate, spans = compute_set.work_estimate, (compute_set.reads, compute_set.writes)
+    if set(work_estimate.elements) - {"copy"} or work_estimate.multiply_adds or any(len(each) != 1 for each in spans):
+        return None
+    source, target = compute_set.reads[0].buffer, compute_set.writes[0].buffer
+    return (source, target) if source.shape == target.shape and source is not target else None

@@ -28,13 +28,16 @@ class Spread:
     tiles: int
 
 
-def spread(count: int, item_bytes: int, target: Target) -> Spread:
-    """Linear mapping of `count` elements over the tiles of a target."""
+def spread(count: int, item_bytes: int, target: Target, tiles: int | None = None) -> Spread:
+    """Linear mapping of `count` elements over the tiles of a target, in whole vectors.
+
+    Over at most `tiles` tiles, as a matrix product has its operand, a tile may have less than the least bytes.
+    """
     if count <= 0:
         return Spread(0, 0)
     vector = max(1, target.vector_bytes // item_bytes)
-    least = max(1, tables()["mapping"]["least_bytes_per_tile"] // item_bytes)
-    even = ceil(ceil(count / target.tiles) / vector) * vector
+    least = 1 if tiles else max(1, tables()["mapping"]["least_bytes_per_tile"] // item_bytes)
+    even = ceil(ceil(count / (tiles or target.tiles)) / vector) * vector
     per_tile = min(count, max(even, least))
     return Spread(per_tile, -(-count // per_tile))
 
@@ -43,15 +46,6 @@ def spread_evenly(count: int, target: Target) -> Spread:
     """Distribute `count` rows evenly over the tiles of a target."""
     per_tile = -(-count // target.tiles)
     return Spread(per_tile, -(-count // max(1, per_tile)))
-
-
-def spread_over(count: int, tiles: int, item_bytes: int, target: Target) -> Spread:
-    """Distribute `count` elements in whole vectors over at most `tiles` tiles, as a matrix product has its operand."""
-    if count <= 0:
-        return Spread(0, 0)
-    vector = max(1, target.vector_bytes // item_bytes)
-    per_tile = min(count, ceil(ceil(count / tiles) / vector) * vector)
-    return Spread(per_tile, -(-count // per_tile))
 
 
 def layout_of(buffer: Buffer, partition: Partition | None, units: int) -> Layout | None:
@@ -95,12 +89,6 @@ class TileMapping:
             ring[:around] += sign * self.per_tile
         ring[(self.start + self.tiles - 1) % self.ring] -= sign * (self.per_tile - self.last_tile)
 
-    def cover(self, tiles: np.ndarray) -> None:
-        """Set the elements of these tiles in a bool array [tiles of the chip]."""
-        ring = tiles[self.origin : self.origin + self.ring]
-        ring[self.start : self.start + self.tiles] = True
-        ring[: max(0, self.start + self.tiles - self.ring)] = True
-
     def numbers(self) -> np.ndarray:
         """The numbers of the tiles, int64 [self.tiles]."""
         return self.origin + np.arange(self.start, self.start + self.tiles) % self.ring
@@ -124,10 +112,7 @@ class Placer:
 
     def place(self, elements: int, item_bytes: int, tiles: int | None = None) -> TileMapping:
         """Map `elements` linearly, or over at most `tiles` tiles."""
-        if tiles is None:
-            run = spread(elements, item_bytes, self.target)
-        else:
-            run = spread_over(elements, min(tiles, self.target.tiles), item_bytes, self.target)
+        run = spread(elements, item_bytes, self.target, tiles and min(tiles, self.target.tiles))
         start = self.next
         self.next = (start + run.tiles) % self.target.tiles
         last = elements - run.per_tile * (run.tiles - 1) if run.tiles else 0

@@ -33,56 +33,29 @@ def amp_cycles(
     `run` is the number of consecutive positions that a tap reads in sequence: the width of the field. `zeroes` is False
     for a vertex that adds to partial sums.
     """
-    table = tables()["matmul"]
+    table, loop, workers = tables()["matmul"], LOOP_CYCLES[element_type], target.workers_per_tile
     units, inputs = target.amp_units(element_type, partials_type), INPUTS_PER_PASS[element_type]
     load = units * inputs * item_bytes(element_type) // (weight_load_bytes or table["weight_load_bytes_per_cycle"])
     input_groups, output_groups = -(-np.asarray(k) // inputs), -(-np.asarray(columns) // units)
-    share, pairs = -(-np.asarray(rows) // target.workers_per_tile), input_groups * output_groups
-    one = (share, pairs, input_groups, output_groups)
-    several = _several_taps(share, pairs, load, element_type, np.asarray(taps), run, target)
-    cycles = np.where(np.asarray(taps) > 1, several, _one_tap(*one, load, element_type, zeroes, target))
-    entry = table["entry"] + table["launch"] + np.where(np.asarray(taps) > 1, table["entry_taps"], 0)
-    return np.asarray(groups) * (table["group"] + cycles) + entry
-
-
-def _one_tap(
-    share: np.ndarray,
-    pairs: np.ndarray,
-    input_groups: np.ndarray,
-    output_groups: np.ndarray,
-    load: int,
-    element_type: str,
-    zeroes: bool,
-    target: Target,
-) -> np.ndarray:
-    """Cycles of ConvPartial1x1 in one group, whose workers each have `share` rows in each of `pairs` passes."""
-    table, loop = tables()["matmul"], LOOP_CYCLES[element_type]
+    share, pairs, several = -(-np.asarray(rows) // workers), input_groups * output_groups, np.asarray(taps) > 1
+    # One tap: workers each have `share` rows in each of `pairs` passes.
     worker = pairs * (table[f"worker_{element_type}"] + np.maximum(share - table["worker_start"], 0) * loop)
     worker = worker - pairs * np.where(share == 1, table[f"one_row_{element_type}"], 0)
     # The state of a worker is kept from pass to pass of a group of inputs.
     worker = worker - (pairs - input_groups) * table[f"kept_{element_type}"]
     if zeroes:
         worker = worker + output_groups * (table["zero"] + share * table[f"zero_{element_type}"])
-    each = load + table[f"each_pass_{element_type}"] + table["output_group"]
-    return target.workers_per_tile * worker + pairs * each + input_groups * table["input_group"]
-
-
-def _several_taps(
-    share: np.ndarray,
-    pairs: np.ndarray,
-    load: int,
-    element_type: str,
-    taps: np.ndarray,
-    run: Count | None,
-    target: Target,
-) -> np.ndarray:
-    """Cycles of ConvPartialnx1 in one group: each worker has its own runs of consecutive positions for each tap."""
-    table, loop = tables()["matmul"], LOOP_CYCLES[element_type]
+    each_pass = load + table[f"each_pass_{element_type}"] + table["output_group"]
+    of_one = workers * worker + pairs * each_pass + input_groups * table["input_group"]
+    # Several taps: each worker has its own runs of consecutive positions for each tap. A share that is not a number of
+    # whole lines begins and ends inside of a line.
     width = np.maximum(share if run is None else run, 1)
-    # A share that is not a number of whole lines begins and ends inside of a line.
     runs = np.minimum(-(-share // width) + (share % width != 0), share)
     worker = table["worker_taps"] + runs * table["run"] + np.maximum(share - table["worker_start"] * runs, 0) * loop
-    return pairs * (taps * (target.workers_per_tile * worker + load + table["each_tap"]) + table["group_taps"])
+    each_tap = workers * worker + load + table["each_tap"]
+    of_several = pairs * (np.asarray(taps) * each_tap + table["group_taps"])
+    entry = table["entry"] + table["launch"] + np.where(several, table["entry_taps"], 0)
+    return np.asarray(groups) * (table["group"] + np.where(several, of_several, of_one)) + entry
 
 
 def vector_cycles(
@@ -130,16 +103,13 @@ def depthwise_cycles(
 
 def reduce_cycles(outputs: np.ndarray, splits: np.ndarray, partials_type: str, target: Target) -> np.ndarray:
     """Cycles (int64) in which a tile adds its outputs over `splits` tiles, one vector of partials per cycle."""
-    lanes = target.vector_bytes // PARTIAL_BYTES[partials_type]
+    lanes = target.vector_bytes // item_bytes(partials_type)
     return _prologue(target) + -(-(-(-outputs // splits) * splits) // lanes)
 
 
 def item_bytes(element_type: str) -> int:
-    """Bytes of an element of an operand, "f32" or "f16"."""
+    """Bytes of an element of an operand or of a partial sum, "f32" or "f16"."""
     return 4 if element_type == "f32" else 2
-
-
-PARTIAL_BYTES = {"f32": 4, "f16": 2}
 
 
 def _prologue(target: Target) -> int:

@@ -21,10 +21,10 @@ from engine.profile.categories import EXCHANGE_BUFFERS, OPTIMIZER_STATE, STREAM_
 from engine.profile.code import fixed_bytes
 from engine.profile.exchange import Layouts
 from engine.profile.liveness import LiveRange, LiveTensor, TileMemory, tile_memory
-from engine.profile.loop_states import states_in_place
+from engine.profile.loops import states_in_place
 from engine.profile.mapping import Placer, TileMapping
 from engine.profile.names import buffer_names, layer_in, layers_of_variables
-from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
+from engine.profile.options import Assumptions
 from engine.profile.placed_work import PlacedWork, placed_work
 from engine.profile.remote import RemoteMemory, offloaded_buffers, remote_memory, stretches, uses_of
 from engine.profile.superstep_cost import SuperstepCost
@@ -181,20 +181,6 @@ class MemoryEstimate:
     work: tuple[PlacedWork, ...] = ()
 
 
-def estimate_memory(
-    program: Program,
-    supersteps: Sequence[SuperstepCost],
-    target: Target,
-    layouts: Layouts,
-    assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
-) -> MemoryEstimate:
-    """Memory over one step of a program whose compute sets cost `supersteps`.
-
-    `layouts` has the products that decide on the tiles of variables.
-    """
-    return _MemoryEstimator(program, supersteps, target, layouts, assumptions).run()
-
-
 def streams_fit(
     categories: Mapping[Buffer, str], on_host: Set[Buffer], target: Target, assumptions: Assumptions
 ) -> bool:
@@ -218,8 +204,11 @@ def always_live_buffers(program: Program) -> dict[Buffer, str]:
     return found
 
 
-class _MemoryEstimator:
-    """An estimation that maps arrays to tiles and computes their liveness."""
+class MemoryEstimator:
+    """Maps the arrays of a program whose compute sets cost `supersteps` to tiles, and computes their liveness.
+
+    `layouts` has the products that decide on the tiles of variables.
+    """
 
     def __init__(
         self,
@@ -247,13 +236,15 @@ class _MemoryEstimator:
         self.last = max(0, len(program.compute_sets) - 1)
 
     def run(self) -> MemoryEstimate:
+        """Memory over one step."""
         elsewhere = self.lives.on_host | self.offloaded.keys()
         always = {b: kind for b, kind in always_live_buffers(self.program).items() if b not in elsewhere}
         homes = self._homes()
         for buffer in always:
             self._array(buffer, -1, self.last, homes.get(buffer))
-        for buffer, uses in uses_of(self.program, self.offloaded, self.in_place).items():
-            for first, last in stretches(uses):
+        uses = uses_of(self.program, self.offloaded, self.in_place)
+        for buffer, used in uses.items():
+            for first, last in stretches(used):
                 self._array(buffer, first, last, homes.get(buffer))
         positions = self._arrays_of_the_step(always.keys() | self.offloaded.keys() | self.in_place.keys())
         for at, (compute_set, step) in enumerate(zip(self.program.compute_sets, self.supersteps, strict=True)):
@@ -266,7 +257,7 @@ class _MemoryEstimator:
         self._load(fixed)
         tiles = tile_memory(self.blocks, fixed, self.last + 1)
         memory = self._memory(always, fixed, tiles)
-        remote = remote_memory(self.program, self.offloaded, self.assumptions, self.in_place)
+        remote = remote_memory(self.program, self.offloaded, self.assumptions, uses, self.in_place)
         work = placed_work(self.program, self.supersteps, positions, self.blocks)
         return MemoryEstimate(memory, tiles, tuple(self.tensors), remote, self.streams_fit, work)
 

@@ -1,22 +1,59 @@
-"""Assumptions of a cost report: the library options that trade memory for cycles, I/O tiles, offloading."""
+"""Assumptions of a cost report: the library options that trade memory for cycles, I/O tiles, offloading, merges."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from engine.errors import ConfigurationError
 from engine.ir.op_names import layer_of
 from engine.partition.stage_options import LibraryOptions
-from engine.profile.optimizations import NO_OPTIMIZATIONS, EstimatedOptimizations
 from engine.target import Target
 
 PARTIALS = {"float": "f32", "f32": "f32", "half": "f16", "f16": "f16"}
 MOST_IO_TILES = 192
 """C: GetNumIoTiles in poplar_compiler.cc of Graphcore's TensorFlow."""
+SelectionOrder = Literal["AUTO", "ZIGZAG", "SNAKE", "HOOF"]
 
 
+@dataclass(frozen=True, slots=True)
+class EstimatedOptimizations:
+    """Options of `IPUConfig.optimizations` and `IPUConfig.selection_order` (Python API, 18.7), for cost reports.
+
+    Args:
+        minimum_remote_bytes: arrays of fewer bytes stay on the tiles when the rest is offloaded.
+        merge_infeeds: whether all arrays of an infeed's element share one sync, instead of one for each.
+        combine_lookups: whether independent look-ups in one table are planned as one.
+        combine_products: whether independent products that share an operand are planned as one.
+        replace_dynamic_slices: whether dynamic slices and their updates along one dimension are planned as look-ups of
+            rows, which leave the array in place, if that takes fewer cycles than rearranging the whole array.
+        reduce_many_bytes: most bytes that a group of independent reductions reads; the group shares its syncs and the
+            start-up of its exchanges. 0: no groups.
+        cross_replica_sum_bytes: most bytes of gradients that are summed over replicas at once. 0: each by itself.
+        syncless_collectives: whether sums over replicas have a sync only at their beginning.
+        inter_ipu_copies_bytes: most bytes that come from other IPUs in one copy. 0: one copy for each array.
+        selection_order: the order in which shards of a replica are on the IPUs of the ladder.
+    """
+
+    minimum_remote_bytes: int = 128
+    merge_infeeds: bool = False
+    combine_lookups: bool = False
+    combine_products: bool = False
+    replace_dynamic_slices: bool = True
+    reduce_many_bytes: int = 0
+    cross_replica_sum_bytes: int = 0
+    syncless_collectives: bool = False
+    inter_ipu_copies_bytes: int = 0
+    selection_order: SelectionOrder = "AUTO"
+
+    @property
+    def merges(self) -> bool:
+        """Whether an option merges compute sets."""
+        return self.merge_infeeds or self.combine_lookups or self.combine_products or self.reduce_many_bytes > 0
+
+
+NO_OPTIMIZATIONS = EstimatedOptimizations()
 OPTIMIZER_STATE_VARIABLES, GRADIENT_ACCUMULATORS = "optimizer state variables", "gradient accumulators"
 """Kinds of arrays that can be offloaded (offload_weight_update_variables, offload_gradient_accumulation_buffers)."""
 
@@ -130,15 +167,7 @@ class Assumptions:
 
         Missing flags keep their defaults; `rest` are further fields. Raises ConfigurationError for an invalid value.
         """
-        return cls(
-            partials_type=_partials(matmul) or "f32",
-            available_memory_proportion=_proportion(matmul, 0.6),
-            # Convolutions have options and defaults of their own, not those of matmul.
-            convolution_partials_type=_partials(convolution) or "f32",
-            convolution_memory_proportion=_proportion(convolution, 0.6),
-            slice_memory_proportion=_proportion(slices, 0.6),
-            **rest,
-        )
+        return _with_flags(cls(**rest), matmul, convolution, slices)
 
 
 def with_flags(flags: Mapping[str, Any], default: ProductOptions) -> ProductOptions:
@@ -149,15 +178,22 @@ def with_flags(flags: Mapping[str, Any], default: ProductOptions) -> ProductOpti
 
 def with_library_options(assumptions: Assumptions, options: LibraryOptions) -> Assumptions:
     """The assumptions, overridden by the flags of one part of a pipeline. Raises ConfigurationError."""
-    products = with_flags(dict(options.matmul), assumptions.product_options())
-    convolutions = with_flags(dict(options.convolution), assumptions.product_options(convolution=True))
+    return _with_flags(assumptions, dict(options.matmul), dict(options.convolution), dict(options.slices))
+
+
+def _with_flags(
+    assumptions: Assumptions, matmul: Mapping[str, Any], convolution: Mapping[str, Any], slices: Mapping[str, Any]
+) -> Assumptions:
+    """The assumptions with flags; convolutions have options of their own, not those of matmul."""
+    products = with_flags(matmul, assumptions.product_options())
+    convolutions = with_flags(convolution, assumptions.product_options(convolution=True))
     return replace(
         assumptions,
         partials_type=products.partials_type,
         available_memory_proportion=products.memory_proportion,
         convolution_partials_type=convolutions.partials_type,
         convolution_memory_proportion=convolutions.memory_proportion,
-        slice_memory_proportion=_proportion(dict(options.slices), assumptions.slice_proportion()),
+        slice_memory_proportion=_proportion(slices, assumptions.slice_proportion()),
     )
 
 

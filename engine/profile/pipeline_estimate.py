@@ -249,7 +249,7 @@ class _Estimation:
             )
         if cost.kind == "recompute":
             return cost
-        plan = self.plans[self._position(cost.kind, cost.stage)]
+        plan = self.plans[self.schedule.position(self.schedule.part(cost.kind, cost.stage))]
         selection = Selection(self.assumptions.optimizations.selection_order, len(self.schedule.ipus))
         arriving = [v for v in plan.reads if ipu not in self._devices_of(v) and self._first_on(v, ipu) is plan]
         sizes = [(value.array_shape.bytes, self._devices_of(value)[0]) for value in arriving]
@@ -337,9 +337,6 @@ class _Estimation:
     def _devices_of(self, value: Instruction) -> tuple[int, ...]:
         """The IPUs that compute a value."""
         return self.schedule.devices[self.source.placement.stage(self._source(value))]
-
-    def _position(self, kind: Kind, stage: int) -> int:
-        return stage if kind == "forward" else 2 * self.schedule.stages - 1 - stage
 
     def _part(self, position: int) -> Part:
         kind: Kind = "forward" if position < self.schedule.stages else "backward"

@@ -7,8 +7,9 @@ The step is traced with a stage for each call of a layer: scope k belongs to lay
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import Any
 
@@ -33,20 +34,6 @@ from engine.shown import Shown
 from engine.target import Target
 
 
-@dataclass(slots=True)
-class _Layer:
-    name: str
-    cycles: dict[str, int] = field(default_factory=lambda: {"forward": 0, "backward": 0, "update": 0})
-    always_bytes: int = 0
-    gradient_bytes: int = 0
-
-    def cost(self) -> LayerCost:
-        cycles = self.cycles
-        return LayerCost(
-            self.name, cycles["forward"], cycles["backward"], self.always_bytes, cycles["update"], self.gradient_bytes
-        )
-
-
 def layer_profile(
     source: PipelineSource,
     constants: Mapping[int, Any],
@@ -62,25 +49,29 @@ def layer_profile(
     Instructions without a scope belong to the layer in which they are placed, the loss to the last layer. An update
     belongs to the layer of its gradient.
     """
-    layers = [_Layer(name) for name in names]
+    cycles, always, gradients = [Counter[str]() for _ in names], [0] * len(names), [0] * len(names)
     unsplit = without_marks(source.module)
     program = build(unsplit, list(source.roles), dict(constants))
     found = estimate(program, target, assumptions=assumptions)
     updates = update_stages(source.module, source.parts, source.placement)
     plans = source.plans(recompute="none")
     owners = _owners(source, plans) | updates
-    _attribute(layers, program, found, source, updates)
+    _attribute(cycles, program, found, source, updates)
     for number, layer in owners.items():
-        layers[layer].always_bytes += source.module.entry.parameters[number].array_shape.bytes
+        always[layer] += source.module.entry.parameters[number].array_shape.bytes
     for mark in source.parts.marks:
         layer = stage_of_mark(mark, source.placement)
         total = mark.array_shape.with_type(accumulator_of(mark))
-        layers[layer].always_bytes += total.bytes
-        layers[layer].gradient_bytes += total.bytes
-        layers[layer].cycles["backward"] += elementwise_cycles("add", total, target) + target.superstep_sync
+        always[layer] += total.bytes
+        gradients[layer] += total.bytes
+        cycles[layer]["backward"] += elementwise_cycles("add", total, target) + target.superstep_sync
     training = bool(source.parts.marks)
     crossings = _crossings(plans, source, target)
-    return LayerProfile(tuple(each.cost() for each in layers), crossings, uncut, training), found
+    layers = tuple(
+        LayerCost(name, its["forward"], its["backward"], held, its["update"], summed)
+        for name, its, held, summed in zip(names, cycles, always, gradients, strict=True)
+    )
+    return LayerProfile(layers, crossings, uncut, training), found
 
 
 def without_marks(module: Module) -> Module:
@@ -100,9 +91,9 @@ def _owners(source: PipelineSource, plans: Sequence[PartPlan]) -> dict[int, int]
 
 
 def _attribute(
-    layers: list[_Layer], program: Program, found: Estimate, source: PipelineSource, owners: Mapping[int, int]
+    cycles: list[Counter[str]], program: Program, found: Estimate, source: PipelineSource, owners: Mapping[int, int]
 ) -> None:
-    """Add the cycles of each compute set to its part."""
+    """Add the cycles of each compute set to its part of a layer, by kind."""
     placed = _by_name(source)
     updates = {program.variables[n]: layer for n, layer in owners.items() if n in program.variables}
     before = 0
@@ -114,8 +105,8 @@ def _attribute(
         if layer is None:
             updated = [updates[span.buffer] for span in compute_set.writes if span.buffer in updates]
             layer, kind = (updated[0], "update") if updated else (before, "update" if source.parts.marks else kind)
-        before = min(layer, len(layers) - 1)
-        layers[before].cycles[kind] += cost.cycles
+        before = min(layer, len(cycles) - 1)
+        cycles[before][kind] += cost.cycles
 
 
 def _by_name(source: PipelineSource) -> dict[str, tuple[int, str]]:

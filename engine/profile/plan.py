@@ -24,7 +24,6 @@ import numpy as np
 from engine.profile.convolution import Cuts, PlannedConvolution, TileShares, blocks, foldings, product, received
 from engine.profile.cuts import candidate_cuts
 from engine.profile.matrix_engine import (
-    PARTIAL_BYTES,
     amp_cycles,
     depthwise_cycles,
     item_bytes,
@@ -50,16 +49,6 @@ class Rearrangement:
     sync: np.ndarray
     bytes: np.ndarray
     kept: np.ndarray
-
-
-def rearranged(convolution: PlannedConvolution, *, exchanged: bool) -> str:
-    """The arrays of "a", "b" and the result "c" that are rearranged: transposed ones, or all if operands are swapped.
-
-    A kernel on the tiles of its plan is never rearranged: it is stored in the plan's order.
-    """
-    if exchanged:
-        return "abc"
-    return "".join(each for each in convolution.transposed if each != "b" or convolution.resident != "b")
 
 
 def rearrangement(
@@ -138,18 +127,21 @@ class _Ways:
 def best_plan(convolution: PlannedConvolution, target: Target, options: ProductOptions = DEFAULT_OPTIONS) -> Plan:
     """The plan of fewest cycles within the granted memory, else that of least memory."""
     capacity = options.memory_proportion * target.bytes_per_tile
+    # Products of fp32 have fp32 partials.
+    partials = "f32" if convolution.element_type == "f32" else options.partials_type
     fitting: Plan | None = None
     smallest: Plan | None = None
     fewest, passes, whole = 0, 1, convolution
     for _ in range(MOST_HALVINGS + 1):
-        ways = _ways(convolution, target, options.partials_type, passes, fewest, whole)
+        ways = _ways(convolution, target, partials, passes, fewest, whole)
         fewest = min(int(way.cycles.min()) for way in ways)
         for way in ways:
             held = way.received + way.partial
-            fitting = _better(fitting, way, np.where(held <= capacity, way.cycles, _FAR), held, passes)
-            small = way.at(_least(held, way.cycles), passes)
-            if smallest is None or (small.temporary_bytes, small.cycles) < (smallest.temporary_bytes, smallest.cycles):
-                smallest = small
+            fits, small = held <= capacity, way.at(_least(held, way.cycles), passes)
+            smallest = min(smallest or small, small, key=lambda plan: (plan.temporary_bytes, plan.cycles))
+            if fits.any():
+                fast = way.at(_least(np.where(fits, way.cycles, _FAR), held), passes)
+                fitting = min(fitting or fast, fast, key=lambda plan: (plan.cycles, plan.temporary_bytes))
         # More passes never take fewer cycles.
         if (fitting and fitting.cycles <= fewest) or max(convolution.rows, convolution.size.outputs) == 1:
             break
@@ -167,18 +159,10 @@ def _least(first: np.ndarray, then: np.ndarray) -> int:
     return int(positions[then[positions].argmin()])
 
 
-def _better(found: Plan | None, way: _Ways, cycles: np.ndarray, held: np.ndarray, passes: int) -> Plan | None:
-    """The better of a plan and the best of many candidates; `cycles` is _FAR for candidates that do not fit."""
-    best = _least(cycles, held)
-    if cycles[best] == _FAR or (found and (found.cycles, found.temporary_bytes) <= (cycles[best], held[best])):
-        return found
-    return way.at(best, passes)
-
-
 def _ways(
     convolution: PlannedConvolution,
     target: Target,
-    partials_type: str,
+    partials: str,
     passes: int,
     fewest: int,
     whole: PlannedConvolution,
@@ -191,41 +175,28 @@ def _ways(
         orders.append((True, False))
     if taps and taps[-1] > 1:
         orders.append((False, True))
-    return [
-        way
-        for taps_first, runs_divided in orders
-        for way in _ways_of(
-            convolution,
-            target,
-            partials_type,
-            passes=passes,
-            fewest=fewest,
-            cuts=cuts,
-            taps_first=taps_first,
-            runs_divided=runs_divided,
-            undivided=whole,
-        )
-    ]
+    ways = partial(_ways_of, convolution, target, partials, passes, fewest, whole, cuts=cuts)
+    return [way for first, runs in orders for way in ways(taps_first=first, runs_divided=runs)]
 
 
 def _ways_of(
     convolution: PlannedConvolution,
     target: Target,
-    partials_type: str,
-    *,
+    partials: str,
     passes: int,
     fewest: int,
+    undivided: PlannedConvolution,
+    *,
     cuts: Cuts,
     taps_first: bool,
     runs_divided: bool,
-    undivided: PlannedConvolution,
 ) -> list[_Ways]:
     block = blocks(convolution, cuts, taps_first, runs_divided)
-    item, partial_item = item_bytes(convolution.element_type), PARTIAL_BYTES[_partials(convolution, partials_type)]
+    item, partial_item = item_bytes(convolution.element_type), item_bytes(partials)
     split, results = cuts.k > 1, block.results
     summed = results * (cuts.k - 1) // cuts.k * partial_item
     sync = np.where(split, 2, 1) * target.superstep_sync
-    after = np.where(split, reduce_cycles(results, cuts.k, _partials(convolution, partials_type), target), 0)
+    after = np.where(split, reduce_cycles(results, cuts.k, partials, target), 0)
     narrowed = partial_item > item
     if narrowed:
         after = after + np.where(split, 0, results * partial_item // target.vector_bytes)
@@ -237,7 +208,7 @@ def _ways_of(
     found = []
     # Operands are rearranged before all passes. In a kernel's gradient each pass may rearrange what it reads.
     by_pass = ((convolution, passes),) if passes > 1 and convolution.sums_positions else ()
-    vertices = _vertices(convolution, block, target, partials_type)
+    vertices = _vertices(convolution, block, target, partials)
     if runs_divided:
         vertices = [each for each in vertices if len(block.taps) - 1 in each.folded]
     for vertex, (source, times) in product_of(vertices, ((undivided, 1), *by_pass)):
@@ -251,8 +222,8 @@ def _ways_of(
         # An exchange is part of the superstep that needs it: rearranged arrays stay until the vertices have run. They
         # are freed, with all that the vertices read, before partial sums are added.
         came, added = bytes_a + bytes_b, np.where(split, summed, 0)
-        partials = np.zeros_like(held) if vertex.method == OUTER_PRODUCT else held
-        holding = np.maximum(partials + before.kept, np.maximum(before.bytes, partials + added) - came)
+        own = np.zeros_like(held) if vertex.method == OUTER_PRODUCT else held
+        holding = np.maximum(own + before.kept, np.maximum(before.bytes, own + added) - came)
         found.append(_Ways(vertex.method, whole, exchanged, synced, came, holding, cuts))
     return found
 
@@ -270,14 +241,14 @@ class _Vertex:
     folded: tuple[int, ...] = ()
 
 
-def _vertices(convolution: PlannedConvolution, block: TileShares, target: Target, partials_type: str) -> list[_Vertex]:
+def _vertices(convolution: PlannedConvolution, block: TileShares, target: Target, partials: str) -> list[_Vertex]:
     """The applicable vertices."""
     size, kind = convolution.size, convolution.element_type
     dimensions = len(block.taps)
-    partials = _partials(convolution, partials_type)
     rows, k = block.rows, block.inputs * product(block.taps, like=block.inputs)
     engine_cycles = partial(amp_cycles, element_type=kind, target=target, partials_type=partials, groups=block.groups)
-    transposed, exchanged = rearranged(convolution, exchanged=False), rearranged(convolution, exchanged=True)
+    # A kernel on the tiles of its plan is never rearranged: it is stored in the plan's order.
+    transposed = "".join(each for each in convolution.transposed if each != "b" or convolution.resident != "b")
     found = []
     for folded in foldings(size.taps):
         kept = [d for d in range(dimensions) if d not in folded]
@@ -289,7 +260,7 @@ def _vertices(convolution: PlannedConvolution, block: TileShares, target: Target
         found.append(_Vertex("matrix engine", cycles, moved, folded))
         if all(size.taps[d] == 1 for d in kept):
             swapped = engine_cycles(block.outputs, rows, features)
-            found.append(_Vertex("matrix engine, operands swapped", swapped, exchanged, folded))
+            found.append(_Vertex("matrix engine, operands swapped", swapped, "abc", folded))
     if convolution.k == 1:
         plain = outer_product_cycles(rows, block.outputs, kind, target, block.groups)
         found.append(_Vertex(OUTER_PRODUCT, plain, ""))
@@ -305,11 +276,6 @@ def _vertices(convolution: PlannedConvolution, block: TileShares, target: Target
         )
         found.append(_Vertex("groups in lanes", cycles, transposed))
     return found
-
-
-def _partials(convolution: PlannedConvolution, partials_type: str) -> str:
-    """The type of partials; products of fp32 have fp32 partials."""
-    return "f32" if convolution.element_type == "f32" else partials_type
 
 
 def _transfer(a: np.ndarray, b: np.ndarray, cuts: Cuts, target: Target) -> np.ndarray:

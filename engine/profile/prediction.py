@@ -17,7 +17,6 @@ from engine.profile.validation import DENSE, FEW_COLUMNS, STEPS, Bound, bounds, 
 PARTS = ("compute", "exchange", "sync", "host")
 UNMEASURED = 0.5
 """Relative error assumed for work without a published figure that is held out, such as sorts and look-ups."""
-PRODUCTS = tuple(DENSE.values())
 ELEMENT_WISE = ("compiled element-wise", "hand-made element-wise")
 HALF_TYPES = ("vector widths",)
 BLOCKS = ("linear algebra",)

@@ -13,10 +13,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from engine.profile.collectives import all_reduce_cycles, gradient_sums
 from engine.profile.exchange import Layouts, exchange_cycles, slices_by_counter
+from engine.profile.links import all_reduce_cycles, gradient_sums
 from engine.profile.loops import runs_of, unknown_loops
-from engine.profile.memory import MemoryEstimate, estimate_memory
+from engine.profile.memory import MemoryEstimate, MemoryEstimator
 from engine.profile.merging import merge_supersteps
 from engine.profile.names import buffer_names, label_of
 from engine.profile.operations import operation_of
@@ -160,7 +160,7 @@ def measured(
     steps = with_counters(program, steps, computing)
     if assumptions.optimizations.merges:
         steps = merge_supersteps(program, steps, layouts, computing, assumptions, planning)
-    held = estimate_memory(program, steps, target, layouts, assumptions)
+    held = MemoryEstimator(program, steps, target, layouts, assumptions).run()
     if assumptions.overlapped_io and not held.streams_fit:
         _warn_of_streams(assumptions.io_tiles, assumptions.io_tile_memory_proportion)
     return Measured(steps, held)

@@ -101,10 +101,6 @@ def _remedies(found: Estimate, helps: list[Lever] | None) -> list[str]:
         way = ways[lever.alone] if lever.fits else "not enough alone"
         lines.append(f"  {peak - lever.saves:>14,}  {way:<16}  {lever.what}")
         lines += [f"{'':36}{line}" for line in lever.how if lever.fits]
-    if any(lever.fits and _is_before_the_model(lever.how) for lever in helps):
+    if any(lever.fits and not line.startswith("model") for lever in helps for line in lever.how[:1]):
         lines.append("Lines that do not begin with `model` come before the model is made.")
     return lines
-
-
-def _is_before_the_model(how: tuple[str, ...]) -> bool:
-    return bool(how) and not how[0].startswith("model")

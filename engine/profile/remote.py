@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.profile.categories import OPTIMIZER_STATE
-from engine.profile.loop_states import copied
-from engine.profile.loops import runs_of
+from engine.profile.loops import copied, runs_of
 from engine.profile.names import ACCUMULATOR
 from engine.profile.options import GRADIENT_ACCUMULATORS, OPTIMIZER_STATE_VARIABLES, Assumptions
 from engine.program.program import Buffer, Program
@@ -66,16 +65,16 @@ def remote_memory(
     program: Program,
     buffers: dict[Buffer, str],
     assumptions: Assumptions,
+    uses: Mapping[Buffer, Sequence[int]],
     stands: Mapping[Buffer, Buffer],
 ) -> RemoteMemory:
     """Cost of offloading; optimizer state is distributed among `assumptions.state_shards` replicas.
 
-    `stands` is as for `uses_of`.
+    `uses` is the result of `uses_of`, `stands` its argument.
     """
     if not buffers:
         return RemoteMemory()
     runs, divided = runs_of(program), (assumptions.state_shards, assumptions.state_interval)
-    uses = uses_of(program, buffers, stands)
     held: dict[str, int] = {}
     moved = gathered = 0
     for at, compute_set in enumerate(program.compute_sets):

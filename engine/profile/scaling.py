@@ -77,7 +77,7 @@ def workload_of(estimate: Estimate, gradient_bytes: int | None = None, accumulat
     """The workload of a program, from its cost report.
 
     The report's step is one update of `accumulation` micro-batches; a pipeline has its own number. `gradient_bytes` are
-    those of the program (engine.profile.collectives.gradient_bytes); a pipeline's report has them.
+    those of the program (engine.profile.links.gradient_bytes); a pipeline's report has them.
     """
     clock, pipeline = estimate.target.clock_hz, estimate.pipeline
     if pipeline is None:
@@ -121,7 +121,7 @@ def predict(
     replicas: Iterable[int] = POWERS_OF_TWO,
     kind: Kind = "weak",
     accumulation: Sequence[float] | None = None,
-) -> tuple[Prediction, ...]:
+) -> Predictions:
     """Predictions of a workload on each number of replicas.
 
     "weak" keeps the micro-batches of each replica, so the batch grows with their number. "strong" keeps the batch of
@@ -137,7 +137,7 @@ def predict(
         accumulations = list(accumulation)
     found = [_predicted(workload, target, n, each) for n, each in zip(counts, accumulations, strict=True)]
     alone = found[0].samples_per_second / counts[0]
-    return tuple(replace(each, efficiency=each.samples_per_second / each.replicas / alone) for each in found)
+    return Predictions((replace(e, efficiency=e.samples_per_second / e.replicas / alone) for e in found), target)
 
 
 def _predicted(workload: Workload, target: Target, replicas: int, accumulation: float) -> Prediction:
@@ -220,21 +220,6 @@ def _unsplit(profile: LayerProfile, samples: int, target: Target, accumulation: 
     )
 
 
-def scaling_table(predictions: Sequence[Prediction], target: Target) -> str:
-    """The predictions one per line, then their assumptions."""
-    lines = [
-        f"{'replicas':>8} {'IPUs':>6} {'accum.':>7} {'ms/update':>10} {'samples/s':>12} "
-        f"{'gradients':>9} {'of first':>8}"
-    ]
-    for each in predictions:
-        note = "" if each.fits else "  does not fit"
-        lines.append(
-            f"{each.replicas:>8,} {each.ipus:>6,} {each.accumulation:>7.4g} {each.seconds * 1e3:>10,.3f} "
-            f"{each.samples_per_second:>12,.0f} {each.gradient_share:>9.1%} {each.efficiency:>8.2f}{note}"
-        )
-    return "\n".join([*lines, *wrap(assumptions_of(target), 88)])
-
-
 class Predictions(tuple[Prediction, ...], Shown):
     """A tuple of predictions for one chip, `target`. Prompts and notebooks show it as a table."""
 
@@ -250,7 +235,17 @@ class Predictions(tuple[Prediction, ...], Shown):
 
     def table(self) -> str:
         """The predictions one per line, then their assumptions."""
-        return scaling_table(self, self.target)
+        lines = [
+            f"{'replicas':>8} {'IPUs':>6} {'accum.':>7} {'ms/update':>10} {'samples/s':>12} "
+            f"{'gradients':>9} {'of first':>8}"
+        ]
+        for each in self:
+            note = "" if each.fits else "  does not fit"
+            lines.append(
+                f"{each.replicas:>8,} {each.ipus:>6,} {each.accumulation:>7.4g} {each.seconds * 1e3:>10,.3f} "
+                f"{each.samples_per_second:>12,.0f} {each.gradient_share:>9.1%} {each.efficiency:>8.2f}{note}"
+            )
+        return "\n".join([*lines, *wrap(assumptions_of(self.target), 88)])
 
     __repr__ = Shown.__repr__
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.partition.schedule import Kind, Recomputation, Schedule, ScheduleKind, devices_of, make_schedule
 from engine.profile.links import Selection, link_rate
-from engine.profile.optimizations import SelectionOrder
+from engine.profile.options import SelectionOrder
 from engine.profile.schedule_timing import ScheduleTiming, lay_out
 from engine.profile.step_costs import PartCost
 from engine.target import Target
@@ -169,10 +169,10 @@ class Balancer:
         count = micro_batches or 2 * stages
         self.schedule = make_schedule(kind, devices, count, training=profile.training, recomputation=mode)
         self.depths = self.schedule.stash_depths()
-        zero = [0]
-        self._forward = np.cumsum(zero + [each.forward for each in profile.layers])
-        self._backward = np.cumsum(zero + [each.backward for each in profile.layers])
-        self._always = np.cumsum(zero + [each.always_bytes for each in profile.layers])
+        names = "forward", "backward", "always_bytes"
+        sums = (np.cumsum([0, *(getattr(each, name) for each in profile.layers)]) for name in names)
+        # Those of each run of layers, by first layer and the one after the last.
+        self._forward, self._backward, self._always = (each[None, :] - each[:, None] for each in sums)
         self._sync = target.external_sync_cycles(stages) if stages > 1 else 0
         phases: dict[int, list[tuple[Kind, int]]] = {}
         for part in self.schedule.parts:
@@ -251,9 +251,7 @@ class Balancer:
         """The cost of each run of layers as a stage."""
         flows, training = self.profile.flows, self.profile.training
         again = self.schedule.recomputation if stage + 1 < self.stages else "none"
-        forward = self._forward[None, :] - self._forward[:, None]
-        backward = self._backward[None, :] - self._backward[:, None]
-        always = self._always[None, :] - self._always[:, None]
+        forward, backward, always = self._forward, self._backward, self._always
         came, nothing = self._links(flows.forward, stage - 1, stage), np.zeros_like(forward)
         if not training:
             inference = {"forward": forward + came + self._sync, "recompute": nothing, "backward": nothing}

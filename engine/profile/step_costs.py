@@ -272,26 +272,21 @@ class PipelineEstimate(Phases, Shown):
         return next((p for p in self.parts if (p.kind, p.stage) == (kind, stage)), PartCost(kind, stage))
 
     def table(self) -> str:
-        """One line for each stage, then one for each IPU."""
-        return pipeline_table(self)
-
-
-def pipeline_table(pipeline: PipelineEstimate) -> str:
-    """The cost report of a pipeline as text, at most 88 characters wide."""
-    what = "update" if pipeline.training else "execution"
-    lines = [
-        f"Pipeline: {pipeline.schedule}, {pipeline.stages} stages, {pipeline.micro_batches} micro-batches, "
-        f"{pipeline.cycles:,} cycles for each {what}",
-        f"{'stage':>5} {'IPU':>5} {'forward':>12} {'backward':>12} {'update':>12} {'from links':>12} {'share':>6}",
-    ]
-    on = {stage: each.ipu for each in pipeline.ipus for stage in each.stages}
-    works = pipeline.works
-    for stage in range(pipeline.stages):
-        forward, update = pipeline.part("forward", stage), pipeline.part("update", stage)
-        backward = [pipeline.part(kind, stage) for kind in ("recompute", "backward")]
-        lines.append(
-            f"{stage:>5} {on[stage]:>5} {forward.cycles:>12,} {sum(p.cycles for p in backward):>12,} "
-            f"{update.cycles:>12,} {forward.links + sum(p.links for p in backward):>12,} "
-            f"{works[stage] / max(1, sum(works)):>6.0%}"
-        )
-    return "\n".join([*lines, *(each.table() for each in pipeline.ipus)])
+        """One line for each stage, then one for each IPU; at most 88 characters wide."""
+        what = "update" if self.training else "execution"
+        lines = [
+            f"Pipeline: {self.schedule}, {self.stages} stages, {self.micro_batches} micro-batches, "
+            f"{self.cycles:,} cycles for each {what}",
+            f"{'stage':>5} {'IPU':>5} {'forward':>12} {'backward':>12} {'update':>12} {'from links':>12} {'share':>6}",
+        ]
+        on = {stage: each.ipu for each in self.ipus for stage in each.stages}
+        works = self.works
+        for stage in range(self.stages):
+            forward, update = self.part("forward", stage), self.part("update", stage)
+            backward = [self.part(kind, stage) for kind in ("recompute", "backward")]
+            lines.append(
+                f"{stage:>5} {on[stage]:>5} {forward.cycles:>12,} {sum(p.cycles for p in backward):>12,} "
+                f"{update.cycles:>12,} {forward.links + sum(p.links for p in backward):>12,} "
+                f"{works[stage] / max(1, sum(works)):>6.0%}"
+            )
+        return "\n".join([*lines, *(each.table() for each in self.ipus)])

@@ -25,7 +25,7 @@ def summary(estimate: StepCosts) -> str:
         *_memory(estimate),
         *_cycles(estimate),
         _time(estimate),
-        *_pipeline(estimate),
+        *([] if estimate.pipeline is None else estimate.pipeline.table().splitlines()),
         *_costliest(estimate),
     ]
     return "\n".join([*lines, *_honesty(estimate)])
@@ -62,10 +62,6 @@ def _of_ipu(estimate: StepCosts) -> str:
     if estimate.pipeline is None:
         return ""
     return f", on IPU {max(estimate.pipeline.ipus, key=lambda each: each.estimate.memory.peak_fullest).ipu}"
-
-
-def _pipeline(estimate: StepCosts) -> list[str]:
-    return [] if estimate.pipeline is None else estimate.pipeline.table().splitlines()
 
 
 def _cycles(estimate: StepCosts) -> list[str]:
@@ -113,8 +109,8 @@ def _honesty(estimate: StepCosts) -> list[str]:
     parts = ", ".join(f"{part} ± {errors[part]:.0%}" for part in PARTS)
     basis = error_basis(trust_in_cycles(estimate)) or "nothing to do"
     held = trust_in_bytes(estimate)
-    lines = _wrapped(f"Estimated, not measured: ± {errors['total']:.0%} for the whole ({basis}).")
-    lines += _wrapped(f"Bytes: ± {held.error:.0%} ({error_basis((held,))}).")
+    lines = wrap(f"Estimated, not measured: ± {errors['total']:.0%} for the whole ({basis}).", WIDTH)
+    lines += wrap(f"Bytes: ± {held.error:.0%} ({error_basis((held,))}).", WIDTH)
     rest = f"Largest errors of parts against figures held out: {parts}."
     if estimate.unknown_loops:
         loops = "1 loop" if estimate.unknown_loops == 1 else f"{estimate.unknown_loops} loops"
@@ -123,7 +119,7 @@ def _honesty(estimate: StepCosts) -> list[str]:
         rest += f" The {estimate.shards} shards of a replica count as one chip, which holds what all of them hold."
     if estimate.assumed:
         rest += f" Rates assumed for: {', '.join(estimate.assumed)}."
-    return [*lines, *_wrapped(rest)]
+    return [*lines, *wrap(rest, WIDTH)]
 
 
 def _bytes(count: int) -> str:
@@ -140,9 +136,5 @@ def _seconds(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} us"
 
 
-def _cut(text: str, width: int = WIDTH) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."
-
-
-def _wrapped(text: str) -> list[str]:
-    return wrap(text, WIDTH)
+def _cut(text: str) -> str:
+    return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."

@@ -10,8 +10,8 @@ from typing import Any
 
 from engine.errors import InvalidFile
 from engine.private_files import read_regular
-from engine.profile.collectives import gradient_bytes
 from engine.profile.levers import Lever, levers
+from engine.profile.links import gradient_bytes
 from engine.profile.options import Assumptions
 from engine.profile.program_estimate import Estimate, estimate
 from engine.program.program import Program

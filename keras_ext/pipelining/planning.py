@@ -65,7 +65,7 @@ class PipelinePlan(Shown):
 
     @property
     def estimate(self) -> Any:
-        """The cost report for the IPUs: an `engine.profile.Estimate` with a `pipeline`."""
+        """The cost report for the IPUs: an `engine.profile.program_estimate.Estimate` with a `pipeline`."""
         return self.plan.estimate
 
     @property
@@ -90,13 +90,13 @@ class PipelinePlan(Shown):
         grows with the replicas) or "strong" (it is constant). The tables end with their assumptions. Raises
         ConfigurationError for numbers of replicas below 1, or another kind.
         """
-        from engine.profile.scaling import POWERS_OF_TWO, predict, scaling_table, workload_of, workloads_by_depth
+        from engine.profile.scaling import POWERS_OF_TWO, predict, workload_of, workloads_by_depth
 
         chip, counts, estimate = self.estimate.target, tuple(replicas or POWERS_OF_TWO), self.estimate
         if kind not in ("weak", "strong"):
             raise ConfigurationError(f"Expected kind to be 'weak' or 'strong'. Received: {kind!r}. Nearest: 'weak'.")
         if depths is None:
-            return scaling_table(predict(workload_of(estimate), chip, counts, kind), chip)
+            return predict(workload_of(estimate), chip, counts, kind).table()
         samples = estimate.samples_per_replica // self.micro_batches
         schedule, recomputation = self.plan.balance.schedule.kind, self.plan.balance.schedule.recomputation
         workloads = workloads_by_depth(
@@ -108,7 +108,7 @@ class PipelinePlan(Shown):
             schedule=schedule,
             recomputation=recomputation,
         )
-        return "\n".join(scaling_table(predict(each, chip, counts, kind), chip) for each in workloads)
+        return "\n".join(predict(each, chip, counts, kind).table() for each in workloads)
 
     def apply(self, set_options: bool = True) -> None:
         """Assigns the layers to the stages; `fit`, `evaluate` and `predict` run as a pipeline then.

@@ -15,7 +15,7 @@ from engine.ir import GatherDimensionNumbers, Shape
 from engine.ir.attributes import WindowDimension
 from engine.ir.builder import Builder
 from engine.partition.storage import Storage
-from engine.profile import Estimate, estimate
+from engine.profile.program_estimate import Estimate, estimate
 from engine.program.program import Program
 from ipu._internal.compiler.fit import with_storage
 from ipu._internal.compiler.program import build_program as configured_build

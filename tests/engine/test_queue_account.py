@@ -10,7 +10,7 @@ from engine.compile import build_program
 from engine.errors import FeedEnded
 from engine.host.work_estimates import is_fine_grained, step_estimate
 from engine.ir import Module, Shape
-from engine.profile import estimate
+from engine.profile.program_estimate import estimate
 from engine.program.program import Program
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable

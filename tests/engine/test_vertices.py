@@ -29,7 +29,7 @@ from engine.ir.printer import print_module
 from engine.ir.vertices import Split, VertexCall
 from engine.loaded import LoadedExecutable
 from engine.ops.vertices import FUNCTIONS
-from engine.profile import estimate
+from engine.profile.program_estimate import estimate
 from engine.target import target
 from tests.engine.running import arguments_for, buffers, check
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.profile import Estimate
+from engine.profile.program_estimate import Estimate
 from ipu.config import IPUConfig
 from ipu.ops.pipelining_ops import PipelineStageOptions, RecomputationMode
 from keras_ext.chip import chip_estimate

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 import ipu
 from engine.errors import ConfigurationError, OutOfTileMemory
-from engine.profile import Estimate
 from engine.profile.categories import OPTIMIZER_STATE
 from engine.profile.options import OPTIMIZER_STATE_VARIABLES
+from engine.profile.program_estimate import Estimate
 from ipu.config import IPUConfig
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import FEATURES, Kit, data, keras3_only

@@ -13,7 +13,7 @@ from typing import Any
 
 from engine.compile import build_program
 from engine.machine_code.processor import lanes
-from engine.profile import estimate
+from engine.profile.program_estimate import estimate
 from engine.target import target
 
 MK2 = target("ipu2")

@@ -10,8 +10,8 @@ import pytest
 from engine.compile import build_program
 from engine.ir import Instruction, Shape
 from engine.ir.builder import Builder
-from engine.profile import estimate
 from engine.profile.exchange import Layouts
+from engine.profile.program_estimate import estimate
 from engine.profile.vertices import loop_of, work_of
 from engine.program.program import Program
 from engine.target import target

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from engine.compile import build_program
 from engine.ir import ConvolutionDimensionNumbers, WindowDimension
 from engine.ir.builder import Builder
-from engine.profile import Assumptions, estimate
 from engine.profile.convolution import Cuts, PlannedConvolution, blocks, foldings, received
 from engine.profile.exchange import Layouts
 from engine.profile.matrix_engine import amp_cycles, depthwise_cycles
-from engine.profile.options import ProductOptions
+from engine.profile.options import Assumptions, ProductOptions
 from engine.profile.plan import best_plan
+from engine.profile.program_estimate import estimate
 from engine.profile.superstep import planned_of
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Program

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from engine.profile import estimate
-from engine.profile.collectives import gradient_bytes
 from engine.profile.exchange import Layouts
+from engine.profile.links import gradient_bytes
+from engine.profile.program_estimate import estimate
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise, product
 

@@ -6,9 +6,9 @@ import pytest
 
 from engine.compile import build_program
 from engine.ir.builder import Builder
-from engine.profile import Assumptions, estimate
 from engine.profile.factorization import cholesky, triangular_solve
-from engine.profile.options import ProductOptions
+from engine.profile.options import Assumptions, ProductOptions
+from engine.profile.program_estimate import estimate
 from engine.target import target
 
 MK2, FOUR = target("ipu2"), target("ipu2", tiles=4)

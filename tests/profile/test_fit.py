@@ -7,8 +7,9 @@ import time
 import pytest
 
 from engine.errors import OutOfTileMemory
-from engine.profile import Assumptions, check_fit, estimate
-from engine.profile.fit import SMALL, certainly_fits
+from engine.profile.fit import SMALL, certainly_fits, check_fit
+from engine.profile.options import Assumptions
+from engine.profile.program_estimate import estimate
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise, product
 from tests.profile.training_steps import deep_step

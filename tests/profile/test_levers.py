@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from engine.compiler_options import CompilerOptions
-from engine.profile import Assumptions, Estimate, estimate
 from engine.profile.changes import IPUS, RECOMPUTATION, Change, ChangeEstimator
 from engine.profile.levers import Lever, levers
-from engine.profile.options import OPTIMIZER_STATE_VARIABLES
+from engine.profile.options import OPTIMIZER_STATE_VARIABLES, Assumptions
+from engine.profile.program_estimate import Estimate, estimate
 from engine.profile.recomputation import recomputes
 from engine.target import target
 from tests.profile.programs import product

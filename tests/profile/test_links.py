@@ -12,7 +12,7 @@ from engine.profile.links import (
     transfer_cycles,
     waiting_together,
 )
-from engine.profile.optimizations import SelectionOrder
+from engine.profile.options import SelectionOrder
 from engine.target import target
 
 MK2 = target("ipu2")

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from engine.compile import build_program
 from engine.ir.builder import Builder
-from engine.profile import Assumptions, Estimate, estimate
 from engine.profile.categories import CATEGORIES
 from engine.profile.exchange import Layouts
 from engine.profile.liveness import LiveRange, tile_memory
 from engine.profile.mapping import TileMapping
+from engine.profile.options import Assumptions
+from engine.profile.program_estimate import Estimate, estimate
 from engine.program.memory import lifetimes
 from engine.program.uses import BufferUses
 from engine.target import target

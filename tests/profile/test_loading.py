@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from engine.profile import Assumptions, estimate
 from engine.profile.categories import EXCHANGE_BUFFERS
+from engine.profile.options import Assumptions
+from engine.profile.program_estimate import estimate
 from engine.profile.vertices import tables
 from engine.target import target
 from tests.profile.programs import elementwise, product

@@ -7,10 +7,9 @@ import pytest
 from engine.compile import build_program
 from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
-from engine.profile import estimate
 from engine.profile.exchange import exchange_cycles, slices_by_counter
 from engine.profile.loops import runs_of
-from engine.profile.program_estimate import COUNTER_BYTES, with_counters
+from engine.profile.program_estimate import COUNTER_BYTES, estimate, with_counters
 from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import vertex_cycles
 from engine.program.program import Program

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.ir import Shape
-from engine.profile.mapping import LINEAR, Placer, layout_of, spread, spread_over
+from engine.profile.mapping import LINEAR, Placer, layout_of, spread
 from engine.program.program import Buffer, Partition
 from engine.target import target
 
@@ -32,7 +32,7 @@ def test_placements_count_every_element(arrays: list[tuple[int, int | None]], da
     placer, found, expected, start = Placer(SMALL), np.zeros(7, np.int64), np.zeros(7, np.int64), 0
     placed = []
     for size, tiles in arrays:
-        run = spread(size, 4, SMALL) if tiles is None else spread_over(size, min(7, tiles), 4, SMALL)
+        run = spread(size, 4, SMALL) if tiles is None else spread(size, 4, SMALL, min(7, tiles))
         share = np.zeros(7, np.int64)
         for element in range(size):
             share[(start + element // run.per_tile) % 7] += 4
@@ -52,7 +52,7 @@ def test_placements_count_every_element(arrays: list[tuple[int, int | None]], da
 
 @given(st.integers(1, 3000), st.integers(1, 7), st.sampled_from([1, 2, 4]))
 def test_a_plan_spreads_over_all_its_tiles_in_whole_vectors(count: int, tiles: int, item: int) -> None:
-    run = spread_over(count, tiles, item, SMALL)
+    run = spread(count, item, SMALL, tiles)
     assert run.tiles <= tiles
     assert run.per_tile * (run.tiles - 1) < count <= run.per_tile * run.tiles
     assert run.tiles == 1 or run.per_tile * item % 8 == 0

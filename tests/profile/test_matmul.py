@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers, GatherDimensionNumbers, Shape
 from engine.ir.builder import Builder
-from engine.profile import estimate
 from engine.profile.exchange import Layouts
 from engine.profile.matmul import Product, plan_product
 from engine.profile.matrix_engine import amp_cycles, vector_cycles
 from engine.profile.options import ProductOptions
+from engine.profile.program_estimate import estimate
 from engine.profile.superstep import product_of
 from engine.target import target
 from tests.exploring import examples

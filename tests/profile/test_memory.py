@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import OutOfTileMemory
-from engine.profile import Assumptions, check_fit, estimate
 from engine.profile.exchange import Layouts
+from engine.profile.fit import check_fit
+from engine.profile.options import Assumptions
+from engine.profile.program_estimate import estimate
 from engine.profile.superstep import superstep
 from engine.program.memory import plan_memory
 from engine.target import target

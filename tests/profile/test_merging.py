@@ -8,9 +8,9 @@ from engine.compile import build_program
 from engine.ir import GatherDimensionNumbers
 from engine.ir.builder import Builder
 from engine.ir.module import Instruction
-from engine.profile import Assumptions, Estimate, estimate
 from engine.profile.matmul import Product, plan_product
-from engine.profile.optimizations import EstimatedOptimizations
+from engine.profile.options import Assumptions, EstimatedOptimizations
+from engine.profile.program_estimate import Estimate, estimate
 from engine.profile.slices import Lookup, plan_lookup
 from engine.program.program import Program
 from engine.target import target

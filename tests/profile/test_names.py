@@ -8,7 +8,7 @@ import pytest
 
 from engine.ir import Shape
 from engine.ir.op_names import ambiguous_scopes, in_scope_of, readable_name
-from engine.profile import estimate
+from engine.profile.program_estimate import estimate
 from engine.program.program import Buffer, Span
 from engine.program.scopes import name_scopes_of_sums
 from engine.target import target

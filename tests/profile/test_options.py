@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import ConfigurationError
-from engine.profile import Assumptions, estimate
-from engine.profile.options import ProductOptions, with_flags
+from engine.profile.options import Assumptions, ProductOptions, with_flags
+from engine.profile.program_estimate import estimate
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise, product
 

@@ -11,11 +11,10 @@ from engine.compile import build_program
 from engine.ir.verifier import verify
 from engine.partition.part_steps import part_steps
 from engine.partition.pipeline import Pipelining, pipeline
-from engine.profile import estimate
 from engine.profile.links import Selection, all_reduce, transfer_cycles
-from engine.profile.optimizations import EstimatedOptimizations
-from engine.profile.options import GRADIENT_ACCUMULATORS, Assumptions
+from engine.profile.options import GRADIENT_ACCUMULATORS, Assumptions, EstimatedOptimizations
 from engine.profile.pipeline_estimate import PipelineStep, estimate_pipeline
+from engine.profile.program_estimate import estimate
 from engine.profile.summary import summary
 from engine.target import target
 from tests.partition.stage_steps import staged_step

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from engine.profile import estimate
 from engine.profile.prediction import (
     PARTS,
     SHOWN,
@@ -17,6 +16,7 @@ from engine.profile.prediction import (
     trust_in_bytes,
     trust_in_cycles,
 )
+from engine.profile.program_estimate import estimate
 from engine.profile.step_costs import ComputeSetCost
 from engine.profile.validation import DENSE, STEPS, bounds, measurements
 from engine.target import target

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from engine.compile import build_program
-from engine.profile import Estimate, estimate
+from engine.profile.program_estimate import Estimate, estimate
 from engine.target import target
 from ipu._internal.compiler.trace import trace_step
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine.compile import build_program
 from engine.ir import Shape
 from engine.ir.builder import Builder
-from engine.profile import estimate
+from engine.profile.program_estimate import estimate
 from engine.profile.superstep import plan_reduction
 from engine.profile.vertices import vertex_cycles
 from engine.target import target

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from engine.compile import build_program
-from engine.profile import estimate
 from engine.profile.prediction import LOOKUPS, UNMEASURED, error_basis, trust_in_cycles
+from engine.profile.program_estimate import estimate
 from engine.profile.validation import DENSE, bounds
 from engine.target import target
 from ipu._internal.compiler.trace import trace_step

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.profile import Assumptions, estimate
-from engine.profile.optimizations import EstimatedOptimizations
-from engine.profile.options import GRADIENT_ACCUMULATORS, OPTIMIZER_STATE_VARIABLES
+from engine.profile.options import GRADIENT_ACCUMULATORS, OPTIMIZER_STATE_VARIABLES, Assumptions, EstimatedOptimizations
+from engine.profile.program_estimate import estimate
 from engine.profile.remote import stretches
 from engine.target import target
 from tests.profile.training_steps import deep_step

@@ -8,7 +8,9 @@ import pytest
 
 from engine.compile import build_program
 from engine.errors import OutOfTileMemory
-from engine.profile import Assumptions, Estimate, check_fit, estimate
+from engine.profile.fit import check_fit
+from engine.profile.options import Assumptions
+from engine.profile.program_estimate import Estimate, estimate
 from engine.profile.validation import measurements
 from engine.program.program import Program
 from engine.target import target

@@ -6,11 +6,10 @@ import pytest
 
 from engine.compile import build_program
 from engine.errors import ConfigurationError
-from engine.profile import estimate
-from engine.profile.collectives import gradient_bytes
-from engine.profile.links import all_reduce
+from engine.profile.links import all_reduce, gradient_bytes
 from engine.profile.pipeline_estimate import estimate_pipeline
-from engine.profile.scaling import POWERS_OF_TWO, Workload, predict, scaling_table, workload_of, workloads_by_depth
+from engine.profile.program_estimate import estimate
+from engine.profile.scaling import POWERS_OF_TWO, Workload, predict, workload_of, workloads_by_depth
 from engine.target import target
 from tests.profile.programs import dense_step
 from tests.profile.published_scaling import published_scaling
@@ -114,7 +113,7 @@ def test_published_systems_scale_less_than_batches_that_grow_with_them() -> None
 
 
 def test_the_table_prints_what_it_assumes() -> None:
-    text = scaling_table(predict(WORK, MK2), MK2)
+    text = predict(WORK, MK2).table()
     words = " ".join(text.split())
     assert "54.4 GB/s of IPU-Links" in words and "GW-Links, 6.25 GB/s" in words and "1,024" in words
     assert max(map(len, text.splitlines())) <= 88

@@ -10,9 +10,8 @@ import pytest
 
 from engine.partition.schedule import Row
 from engine.partition.schedule_table import ScheduleRows
-from engine.profile import estimate
-from engine.profile.scaling import Predictions, predict, scaling_table, workload_of
-from engine.profile.step_costs import pipeline_table
+from engine.profile.program_estimate import estimate
+from engine.profile.scaling import predict, workload_of
 from engine.profile.summary import summary
 from engine.target import target
 from tests.profile.programs import dense_step
@@ -34,14 +33,14 @@ def test_estimates() -> None:
     check(found, summary(found))
     pipelined, _ = estimated()
     check(pipelined, summary(pipelined))
-    check(pipelined.pipeline, pipeline_table(pipelined.pipeline))
-    check(pipelined.pipeline.ipus[1], pipeline_table(pipelined.pipeline).splitlines()[-2])
+    check(pipelined.pipeline, pipelined.pipeline.table())
+    check(pipelined.pipeline.ipus[1], pipelined.pipeline.table().splitlines()[-2])
 
 
 def test_predictions_are_a_tuple_still() -> None:
-    plain = predict(workload_of(estimate(dense_step(), MK2), 4000), MK2)
-    shown = Predictions(plain, MK2)
-    check(shown, scaling_table(plain, MK2))
+    shown = predict(workload_of(estimate(dense_step(), MK2), 4000), MK2)
+    plain = tuple(shown)
+    check(shown, shown.table())
     assert shown == plain and shown[1:3] == plain[1:3] and isinstance(shown, tuple)
     for again in (copy.copy(shown), pickle.loads(pickle.dumps(shown))):
         assert again == plain and again.target == MK2

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from engine.compile import build_program
 from engine.ir import GatherDimensionNumbers, Instruction, Shape
 from engine.ir.builder import Builder
-from engine.profile import Assumptions, estimate
-from engine.profile.optimizations import EstimatedOptimizations
+from engine.profile.options import Assumptions, EstimatedOptimizations
+from engine.profile.program_estimate import estimate
 from engine.profile.slices import Lookup, plan_lookup
 from engine.target import target
 from tests.exploring import examples

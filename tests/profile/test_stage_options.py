@@ -11,9 +11,9 @@ import pytest
 from engine.compile import build_program
 from engine.errors import ConfigurationError
 from engine.partition.stage_options import LibraryOptions, StageOptions, stage_options_from
-from engine.profile import Estimate
 from engine.profile.options import Assumptions, with_library_options
 from engine.profile.pipeline_estimate import estimate_pipeline
+from engine.profile.program_estimate import Estimate
 from tests.profile.test_pipeline_estimate import MK2, made
 
 NONE = LibraryOptions()

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.profile import Estimate, estimate
 from engine.profile.prediction import error_basis, trust_in_bytes, trust_in_cycles
+from engine.profile.program_estimate import Estimate, estimate
 from engine.profile.summary import summary
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise

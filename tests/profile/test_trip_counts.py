@@ -7,8 +7,8 @@ import pytest
 from engine.compile import build_program
 from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
-from engine.profile import estimate
 from engine.profile.loops import runs_of, unknown_loops
+from engine.profile.program_estimate import estimate
 from engine.profile.summary import summary
 from engine.program.program import Program
 from engine.target import target

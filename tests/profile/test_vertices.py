@@ -14,8 +14,8 @@ from engine.emit.registry import EMITTERS
 from engine.ir import Shape, TupleShape, WindowDimension
 from engine.ir.builder import Builder
 from engine.lower.fusion import run_draft  # noqa: F401  (registers every emitter)
-from engine.profile import estimate
 from engine.profile.exchange import Layouts
+from engine.profile.program_estimate import estimate
 from engine.profile.vertices import is_listed, loop_of, pooling_cycles, tables, vertex_cycles, work_of
 from engine.program.program import ComputeSet, Program, WorkEstimate
 from engine.target import target

@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from engine.compile import build_program
-from engine.profile import Estimate
 from engine.profile.levers import Lever
 from engine.profile.pipeline_estimate import estimate_pipeline
+from engine.profile.program_estimate import Estimate
 from engine.report import Report, report_on
 from engine.report.advice import FINDERS, advice
 from engine.report.operations import work_cycles
@@ -93,7 +93,7 @@ def test_a_counter_is_no_operation_to_spread_or_to_begin_with() -> None:
 
 
 def estimate_of_report() -> Estimate:
-    from engine.profile import estimate
+    from engine.profile.program_estimate import estimate
     from tests.report.samples import program
 
     return estimate(program(), MK2)

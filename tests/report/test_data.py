@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 import engine.report
-from engine.profile import estimate
 from engine.profile.options import Assumptions
+from engine.profile.program_estimate import estimate
 from engine.report import Report, make_report, on_other_chips
 from engine.report.verdicts import CHIPS
 from engine.target import target

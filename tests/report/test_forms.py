@@ -8,8 +8,8 @@ from collections import defaultdict
 from html import escape
 from pathlib import Path
 
-from engine.profile import Estimate, estimate
 from engine.profile.prediction import error_basis, prediction_error, trust_in_bytes, trust_in_cycles
+from engine.profile.program_estimate import Estimate, estimate
 from engine.profile.validation import ESTIMATES, table_of_bounds
 from engine.report.notebook import pictures_of
 from engine.target import target

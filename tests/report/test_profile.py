@@ -18,7 +18,8 @@ from tensorflow.python import ipu
 
 import engine.report
 from engine.errors import ConfigurationError, OutOfTileMemory
-from engine.profile import estimate, out_of_tile_memory
+from engine.profile.program_estimate import estimate
+from engine.profile.refusal import out_of_tile_memory
 from engine.report import Report
 from engine.report.comparison import compare
 from engine.target import target

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.profile import estimate
 from engine.profile.exchange import Layouts
 from engine.profile.options import Assumptions
+from engine.profile.program_estimate import estimate
 from engine.report import data as report_module
 from engine.report import make_report, report_on
 from engine.report.charts import CHARTS

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from engine.errors import InvalidFile
 from engine.files.executable_file import read_executable, write_executable
-from engine.profile import Estimate
+from engine.profile.program_estimate import Estimate
 from engine.report.command import main
 from engine.report.executables import estimator_of
 from engine.report.report import Report

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from engine.profile import Estimate
+from engine.profile.program_estimate import Estimate
 from ipu._internal.compiler.calling import program_of_function
 from ipu._internal.compiler.traced_pipelines import latest
 from ipu._internal.profiling.estimates import estimate_of

@@ -11,8 +11,8 @@ from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python import ipu
 
 from engine.compile import build_program
-from engine.profile import Estimate, estimate
 from engine.profile.options import Assumptions
+from engine.profile.program_estimate import Estimate, estimate
 from engine.target import target
 from ipu._internal.compiler.trace import trace_step
 from tests.collectives.running import on_replicas

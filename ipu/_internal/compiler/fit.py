@@ -15,8 +15,8 @@ from ipu._internal.config.engine_flags import engine_flags
 from ipu._internal.thread_values import ThreadValue
 
 if TYPE_CHECKING:
-    from engine.profile import Estimate
     from engine.profile.options import Assumptions
+    from engine.profile.program_estimate import Estimate
     from engine.program.program import Program
 
 logger = logging.getLogger("ipu")

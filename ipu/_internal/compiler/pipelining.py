@@ -21,9 +21,9 @@ from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.config.chip import configured_assumptions, configured_target
 
 if TYPE_CHECKING:
-    from engine.profile import Estimate
     from engine.profile.options import Assumptions
     from engine.profile.pipeline_estimate import Build
+    from engine.profile.program_estimate import Estimate
     from engine.program.program import Label
     from engine.program.program import Program as EngineProgram
     from engine.runtime.observer import Observer, RunningCall

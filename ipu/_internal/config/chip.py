@@ -10,8 +10,7 @@ from ipu._internal.config.engine_flags import stack_bytes
 from ipu._internal.config.system import current_system, on_ipu_model
 
 if TYPE_CHECKING:
-    from engine.profile.optimizations import EstimatedOptimizations
-    from engine.profile.options import Assumptions
+    from engine.profile.options import Assumptions, EstimatedOptimizations
 
 SYNCLESS = "useSynclessCollectives"
 
@@ -54,7 +53,7 @@ def configured_assumptions() -> Assumptions:
 
 def configured_optimizations() -> EstimatedOptimizations:
     """The chip compiler's merges in the present configuration, and the order of shards."""
-    from engine.profile.optimizations import EstimatedOptimizations, SelectionOrder
+    from engine.profile.options import EstimatedOptimizations, SelectionOrder
 
     settings, order = current_system().config.optimizations, current_system().config.selection_order
     return EstimatedOptimizations(

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from engine.ir import Module
-    from engine.profile import Estimate
     from engine.profile.options import Assumptions
+    from engine.profile.program_estimate import Estimate
     from engine.program.program import Program as EngineProgram
     from engine.target import Target
     from ipu._internal.compiler.program import TracedProgram
@@ -48,7 +48,7 @@ def estimate_of(
 def estimator_of(program: TracedProgram, assumptions: Assumptions | None = None) -> Callable[[Target], Estimate]:
     """A function that returns the cost report of a program on a chip. Raises as `estimate_of`."""
     # The engine's cost report needs its passes, which load Numba: on demand only.
-    from engine.profile import estimate
+    from engine.profile.program_estimate import estimate
 
     assumed = assumptions or configured_assumptions()
     if isinstance(program, PipelineProgram):

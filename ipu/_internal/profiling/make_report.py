@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import ConfigurationError, OutOfTileMemory
-from engine.profile.collectives import gradient_bytes
 from engine.profile.levers import levers
+from engine.profile.links import gradient_bytes
 from engine.profile.program_estimate import estimate
 from engine.program.program import Program as EngineProgram
 from engine.report import Feeding, Report, make_report, on_other_chips, report_on
