@@ -9,15 +9,22 @@ import pytest
 
 from engine.debug import DebugExecutable
 from engine.errors import DebugError
+from engine.host.select import select_convolutions
 from engine.program.program import ComputeSet, Program, Span
 from engine.runtime.executor import Column, RowKind
 from tests.debug.helpers import run_named
-from tests.program.programs import PROGRAMS, program_of
+from tests.program import programs
+from tests.program.programs import PROGRAMS
 
 SOME = ("training", "convolution", "embedding", "moves", "large 1")
 EVERY_NAME = [name if name in SOME else pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS]
 NO_INFLUENCE = {("small 1", "fusion.5", "parameter.4")}
 """Variants without any influence: a select never takes the value."""
+
+
+def program_of(name: str) -> Program:
+    """The program with an algorithm for each convolution, whose spans are the work's own."""
+    return select_convolutions(programs.program_of(name))
 
 
 def is_found(name: str, program: Program) -> bool:
