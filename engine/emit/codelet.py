@@ -156,22 +156,34 @@ class CodeletEmitter:
         }
 
     def _row(self, addresses: Addresses) -> None:
-        """Reduces the last dimension: vector accumulators, combined across lanes at the end."""
+        """Reduces the last dimension: vector accumulators, combined across lanes at the end.
+
+        Several are side by side where all dimensions are reduced: a sum waits for the one before it.
+        """
         nest, lanes = self.nest, self.lanes
         if lanes.width > 1:
             held = self._lane_accumulators(addresses)
         else:
             held = self._neutral_accumulators() if nest.splits_reduction else self._initial(addresses)
+        wide = lanes.width > 1 and not self.parallel and all(isinstance(each.combine, str) for each in nest.reductions)
+        together, each = SIDE_BY_SIDE if wide and is_short(nest) else 1, len(held)
 
         def inner(at: Addresses, inside: Carried) -> Carried:
             ready = self._splats(at)
 
-            def leaf(index: ir.Value, _: int, mask: ir.Value | None, held: Carried) -> Carried:
-                return self._combine_point(self._point(self._along(at, index), mask, ready), held, mask)
+            def leaf(index: ir.Value, count: int, mask: ir.Value | None, held: Carried) -> Carried:
+                indices = [self.builder.add(index, word(number * lanes.width)) for number in range(count)]
+                points = [self._point(self._along(at, each), mask, ready) for each in indices]
+                if count > 1:
+                    evaluate_together(points, self._results())
+                own = [held[number * each : (number + 1) * each] for number in range(count)]
+                after = [h for p, before in zip(points, own, strict=True) for h in self._combine_point(p, before, mask)]
+                return after + held[count * each :]
 
-            return lane_loop(lanes, *self.ranges[-1], inside, leaf)
+            return lane_loop(lanes, *self.ranges[-1], inside, leaf, (together,) if together > 1 else ())
 
-        held = self._loops(self.reduced, addresses, held, inner)
+        held = self._loops(self.reduced, addresses, held * together, inner)
+        held = self._folded(held, 1) if together > 1 else held
         one = Lanes(self.builder, 1)
         initial = None if nest.splits_reduction or lanes.width == 1 else self._initial(addresses)
         position = 0
@@ -229,11 +241,16 @@ class CodeletEmitter:
             return self._combine_point(point(index, number, mask), held, mask)
 
         held = counted_loop(builder, first, whole, count * width, self._neutral_accumulators() * count, several)
-        for number in range(repeated * each, count * each):
-            into, reduction = number % (repeated * each), nest.reductions[number % each]
-            held[into : into + 1] = combine(self.lanes, reduction, [held[into]], [held[number]])
-        held = counted_loop(builder, whole, last, repeated * width, held[: repeated * each], rest)
+        held = counted_loop(builder, whole, last, repeated * width, self._folded(held, repeated), rest)
         self._store_line(addresses, [held[number::each] for number in range(each)])
+
+    def _folded(self, held: Carried, kept: int) -> Carried:
+        """Combines the accumulators of vectors side by side into those of the first `kept` vectors."""
+        reductions, kept = self.nest.reductions, kept * len(self.nest.reductions)
+        for number in range(kept, len(held)):
+            into, reduction = number % kept, reductions[number % len(reductions)]
+            held[into : into + 1] = combine(self.lanes, reduction, [held[into]], [held[number]])
+        return held[:kept]
 
     def _store_line(self, addresses: Addresses, held: list[Carried]) -> None:
         """Combines the rows that each reduction has in its vectors, one after the other, and stores the columns."""

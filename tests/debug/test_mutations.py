@@ -23,7 +23,7 @@ NO_INFLUENCE = {("small 1", "fusion.5", "parameter.4")}
 
 
 def program_of(name: str) -> Program:
-    """The program with an algorithm for each convolution, whose spans are the work's own."""
+    """The program with its convolutions' algorithms: choosing them writes spans anew."""
     return select_convolutions(programs.program_of(name))
 
 

@@ -213,6 +213,24 @@ def test_extremum_in_lanes(direction: str, kind: str, columns: int) -> None:
     assert "<16 x " in emit_codelet(nests(machine)[0], "name", 16)
 
 
+@pytest.mark.parametrize("opcode", list(KINDS))
+def test_whole_arrays_side_by_side(opcode: str) -> None:
+    """Arrays in several units, in which vectors have accumulators side by side, with rests of any size."""
+    rng = np.random.default_rng(0)
+    for kind, size in product(KINDS[opcode], (40_000, 70_001, 70_063)):
+        compare(reduced(opcode, kind, (size,), (0,)), values(opcode, kind, (size,), rng))
+
+
+@pytest.mark.parametrize("at", [0, 63, 64, 40_000, 70_060, 70_062])
+def test_special_values_in_whole_arrays(at: int) -> None:
+    """A NaN or an infinity reaches the result from any vector."""
+    x = np.ones(70_063, np.float32)
+    for special, opcode in product((np.nan, np.inf, -np.inf), ("add", "maximum", "minimum")):
+        x[at] = special
+        (result,) = machine_of(reduced(opcode, "f32", x.shape, (0,)), [x, np.float32(0.5)]).run()
+        assert np.array_equal(result, getattr(np, opcode).reduce(np.append(x, np.float32(0.5))), equal_nan=True)
+
+
 def test_reduction_of_a_computed_value_with_its_elements_stored() -> None:
     builder = Builder()
     x, bias = builder.parameter("f32", (33, 50)), builder.parameter("f32", (50,))
