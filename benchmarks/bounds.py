@@ -27,8 +27,7 @@ from rich.table import Table
 
 from benchmarks.race import ROOT
 from benchmarks.workloads import WORKLOADS
-from engine.codelets.convolutions.cook_toom import positions
-from engine.host.convolutions.winograd_work import WinogradGradient, WinogradProduct
+from engine.host.convolutions.winograd_work import WinogradTiles
 from engine.program.program import ComputeSet
 from engine.program.work.base import Work
 from engine.program.work.contraction import Contraction
@@ -62,8 +61,8 @@ def _of_work(work: Work) -> int | None:
     """The multiply-adds of a product; None for other work."""
     if isinstance(work, Contraction):
         return int(np.prod(work.size))
-    if isinstance(work, WinogradProduct | WinogradGradient):
-        return work.images * int(np.prod(work.tiles)) * positions(work.tile) * work.a.features * work.c.features
+    if isinstance(work, WinogradTiles):
+        return work.multiply_adds
     return None
 
 

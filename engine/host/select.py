@@ -9,7 +9,7 @@ from itertools import product
 from math import inf
 from typing import NamedTuple
 
-from engine.host.convolutions import windows, winograd, winograd_wide
+from engine.host.convolutions import windows, winograd
 from engine.host.convolutions.direct import ConvolutionArrays, emit_contractions
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.exchanged import emit_exchanged, exchanged_cycles
@@ -27,7 +27,7 @@ from engine.program.program import ComputeSet, Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.convolution import Convolution
 
-TRANSFORMS = (winograd, winograd_wide)
+TRANSFORMS = (winograd,)
 """Families of transforms of tiles: each part of a convolution, of one combination of phases, may use another."""
 Emit = Callable[[ProgramBuilder, ConvolutionDraft], None]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from pkgutil import walk_packages
 
 from engine import codelets
-from engine.codelets.convolutions.cook_toom import WIDE_OUTPUTS
+from engine.codelets.convolutions.cook_toom import LARGE, SMALL
 from engine.codelets.convolutions.overlap_add import overlap_add
 from engine.codelets.convolutions.winograd import kernel_transform, product_of_tiles
 from engine.codelets.convolutions.winograd_gradient import gradient_of_tiles, sums_of_taps
@@ -42,11 +42,10 @@ def usual_codelets() -> list[Codelet]:
         pool_windows("maximum-number", "f32", 3, 2),  # 3 x 3 with strides of 2
         overlapping_pool_gradient("UGE", "f32", 3, 2),
         overlap_add("f32"),  # convolutions of stride 1 with few output features
-        kernel_transform("f32", WIDE_OUTPUTS),  # convolutions of 3 x 3 taps, and their gradients by kernels
-        product_of_tiles("f32", "f32", WIDE_OUTPUTS),
-        gradient_of_tiles("f32", WIDE_OUTPUTS),
-        sums_of_taps("f32", WIDE_OUTPUTS),
     ]
+    for axes in (SMALL, LARGE):  # convolutions of 3 x 3 taps, and their gradients by kernels
+        images += [kernel_transform("f32", axes), product_of_tiles("f32", "f32", axes)]
+        images += [gradient_of_tiles("f32", axes), sums_of_taps("f32", axes)]
     rounding = contract_half("f16", "f16", beside=widens_beside_products(), right=F16_IN_F32)
     products = [contract_for(*types)[0] for types in (("f16",), ("f16", "f32"), ("bf16",))]
     return [*images, *products, rounding]

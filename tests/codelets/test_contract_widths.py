@@ -24,8 +24,9 @@ import test_contract as t
 import test_pool_gradient as pooling
 from tests.codelets import test_contract_half as halves, test_narrow_products as narrow
 from engine.machine_code import processor
-from engine.codelets.convolutions.cook_toom import WIDE_OUTPUTS
+from engine.codelets.convolutions.cook_toom import LARGE, SMALL
 from engine.host.convolutions import winograd
+from engine.host.convolutions.winograd_sets import Tiling
 from tests.exploring import sample, seed
 from tests.lower import test_convolution_lanes as convolutions, test_few_features as few
 from tests.program import test_depthwise_windows as windows, test_grouped_windows as grouped
@@ -57,14 +58,16 @@ for case in narrow.CASES:
     for adds in (0, 1):
         narrow.test_products_are_those_of_the_definition(*case, adds)
 winograd.WORTH = np.inf
-for module, made in (
-    (transformed.convolution(2, 5, 4, 19, 24), transformed),
-    (gradients.gradient(2, 5, 4, 16, 24), gradients),
+for module, made, backward in (
+    (transformed.convolution(2, 5, 4, 19, 24), transformed, False),
+    (gradients.gradient(2, 5, 4, 16, 24), gradients, True),
 ):
+    winograd._tilings = lambda *_, backward=backward: [Tiling(SMALL, backward=backward)]
     assert made.is_transformed(made.made(module))
     convolutions.check(module, tolerance=1e-4)
-winograd._tile = lambda *_: WIDE_OUTPUTS
+winograd._tilings = lambda *_: [Tiling(LARGE)]
 convolutions.check(transformed.convolution(2, 5, 4, 19, 24, kind="bf16"), tolerance=4.5e-3)
+winograd._tilings = lambda *_: [Tiling(LARGE, backward=True)]
 convolutions.check(gradients.gradient(2, 5, 4, 16, 24, kind="bf16"), tolerance=4.5e-3)
 for make in (windows.forward, windows.by_input, windows.by_kernel):
     for sizes in sample(windows.SHAPES, 2):

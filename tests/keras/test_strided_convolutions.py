@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from engine.codelets.convolutions.tile_transform import TileTransform
 from engine.compile import build_program
+from engine.host.convolutions.winograd_work import WinogradKernel, WinogradSums
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.program.run_passes import run_passes
 from ipu._internal.compiler.trace import trace_step
@@ -39,11 +39,11 @@ def test_all_but_small_ones_are_transformed(kit: Kit, monkeypatch: pytest.Monkey
     batch = [tf.TensorSpec([4 * BATCH, *SIZE])] * 2
     traced = trace_step(lambda *data: framework.step(model, "train", data), batch)
     program = run_passes(build_program(traced.module, traced.roles, traced.constants), HOST_PASSES)
-    made = [each.work.transform for each in program.compute_sets if isinstance(each.work, TileTransform)]
+    made = [type(each.work) for each in program.compute_sets]
     # Gradients by all four kernels. The convolutions and the transposed ones' gradients by input have one kernel of all
     # phases; the transposed ones and the second convolution's gradient by input have one for each phase.
-    assert made.count("sums") == 4
-    assert made.count("taps") == 4 + 3 * 4
+    assert made.count(WinogradSums) == 4
+    assert made.count(WinogradKernel) == 4 + 3 * 4
 
 
 def test_training_is_that_of_keras(kit: Kit) -> None:

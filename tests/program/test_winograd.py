@@ -7,10 +7,11 @@ from math import inf
 import numpy as np
 import pytest
 
-from engine.codelets.convolutions.cook_toom import OUTPUTS, WIDE_OUTPUTS
+from engine.codelets.convolutions.cook_toom import LARGE, SMALL, Axes
 from engine.compile import build_program
 from engine.errors import ConfigurationError
 from engine.host.convolutions import winograd
+from engine.host.convolutions.winograd_sets import Tiling
 from engine.host.convolutions.winograd_work import WinogradKernel, WinogradProduct
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.host.select import select_convolutions
@@ -22,7 +23,7 @@ from engine.runtime.executable import Executable
 from tests.engine.running import buffers, check
 from tests.program.loop_parts import below, loop, next_count, scaled
 
-TILES = [OUTPUTS, WIDE_OUTPUTS]
+TILES = [SMALL, LARGE]
 
 
 def convolution(
@@ -91,10 +92,16 @@ def test_where_it_pays(shape: tuple[int, ...], expected: bool, monkeypatch: pyte
     assert not is_transformed(made(convolution(*shape)))
 
 
+def use(monkeypatch: pytest.MonkeyPatch, tile: Axes, backward: bool = False) -> None:
+    """Makes these tiles the only ones, for all sizes."""
+    monkeypatch.setattr(winograd, "WORTH", inf)
+    monkeypatch.setattr(winograd, "_tilings", lambda *_: [Tiling(tile, backward=backward)])
+
+
 def tiles_of(program: Program) -> set[int]:
     """The sizes of tiles of the program's transformed convolutions, in outputs along each side."""
     sets = run_passes(program, HOST_PASSES).compute_sets
-    return {each.work.tile for each in sets if isinstance(each.work, WinogradProduct)}
+    return {each.work.axes[0].outputs for each in sets if isinstance(each.work, WinogradProduct)}
 
 
 @pytest.mark.parametrize(
@@ -133,10 +140,9 @@ def test_other_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_results_are_those_of_the_definition(
-    shape: tuple[int, ...], gradient: bool, tile: int, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], gradient: bool, tile: Axes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
-    monkeypatch.setattr(winograd, "WORTH", inf)
+    use(monkeypatch, tile)
     module = convolution(*shape, gradient)
     assert is_transformed(made(module))
     check(module, tolerance=1e-4)
@@ -148,11 +154,10 @@ def test_results_are_those_of_the_definition(
     ("shape", "gradient"), [((2, 6, 4, 16, 16), True), ((1, 5, 7, 19, 40), False), ((2, 4, 3, 256, 24), False)]
 )
 def test_half_is_rounded_once(
-    shape: tuple[int, ...], gradient: bool, kind: str, tolerance: float, tile: int, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], gradient: bool, kind: str, tolerance: float, tile: Axes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Images and kernels are widened and results rounded, even if a split k has partial sums in float32."""
-    monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
-    monkeypatch.setattr(winograd, "WORTH", inf)
+    use(monkeypatch, tile)
     module = convolution(*shape, gradient, kind=kind)
     assert is_transformed(made(module))
     check(module, tolerance=tolerance)
@@ -161,8 +166,7 @@ def test_half_is_rounded_once(
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_large_tiles_of_half_add_little_to_its_rounding(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is less than a hundredth larger than that of a float64 result that is rounded."""
-    monkeypatch.setattr(winograd, "_tile", lambda *_: WIDE_OUTPUTS)
-    monkeypatch.setattr(winograd, "WORTH", inf)
+    use(monkeypatch, LARGE)
     shape, dtype = (4, 16, 16, 64, 16), Shape(kind).dtype
     x, kernel = (each.astype(dtype) for each in operands(shape))
     expected = exact(x, kernel)
@@ -180,7 +184,8 @@ def test_other_padding(padding: int, monkeypatch: pytest.MonkeyPatch) -> None:
     check(module, tolerance=1e-4)
 
 
-def test_other_windows_are_not_transformed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_windows_have_no_small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOFTWARE_IPU_WINOGRAD", "2")
     monkeypatch.setattr(winograd, "WORTH", np.inf)
     numbers = ConvolutionDimensionNumbers(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
     for window in (
@@ -194,14 +199,13 @@ def test_other_windows_are_not_transformed(monkeypatch: pytest.MonkeyPatch) -> N
         assert not is_transformed(made(b.module(b.convolution(x, kernel, (window, window), numbers))))
 
 
-@pytest.mark.parametrize(("tile", "largest", "mean"), [(OUTPUTS, 3, 3), (WIDE_OUTPUTS, 12, 6)])
+@pytest.mark.parametrize(("tile", "largest", "mean"), [(SMALL, 3, 3), (LARGE, 12, 6)])
 @pytest.mark.parametrize("shape", [(4, 16, 16, 32, 32), (8, 4, 4, 256, 256)])
 def test_error_beside_direct_convolutions(
-    shape: tuple[int, ...], tile: int, largest: int, mean: int, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], tile: Axes, largest: int, mean: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
-    monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
-    monkeypatch.setattr(winograd, "WORTH", inf)
+    use(monkeypatch, tile)
     x, kernel = operands(shape)
     expected = exact(x, kernel)
     transformed = result(shape, x, kernel) - expected
@@ -224,10 +228,9 @@ def test_integers_are_exact_by_small_tiles(monkeypatch: pytest.MonkeyPatch) -> N
     ("value", "row", "column"), [(np.inf, 3, 4), (-np.inf, 0, 0), (np.nan, 7, 8), (np.inf, 0, 5), (np.nan, 6, 0)]
 )
 def test_infinite_inputs_make_their_tile_non_finite(
-    value: float, row: int, column: int, tile: int, monkeypatch: pytest.MonkeyPatch
+    value: float, row: int, column: int, tile: Axes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
-    monkeypatch.setattr(winograd, "WORTH", inf)
+    use(monkeypatch, tile)
     shape = (3, 8, 9, 16, 16)
     x, kernel = operands(shape)
     usual = result(shape, x, kernel)
@@ -235,8 +238,9 @@ def test_infinite_inputs_make_their_tile_non_finite(
     changed, expected = result(shape, x, kernel), exact(x, kernel)
     assert not np.isfinite(changed[~np.isfinite(expected)]).any()
     # A tile reads one input before its first output, and one after its last output.
-    starts = [[i // tile * tile for i in range(n)] for n in (8, 9)]
-    inside = [[i - 1 <= at <= i + tile for i in along] for at, along in zip((row, column), starts, strict=True)]
+    side = tile[0].outputs
+    starts = [[i // side * side for i in range(n)] for n in (8, 9)]
+    inside = [[i - 1 <= at <= i + side for i in along] for at, along in zip((row, column), starts, strict=True)]
     outside = np.ones_like(changed, bool)
     outside[1] = ~np.logical_and.outer(*inside)[..., None]
     np.testing.assert_array_equal(changed[outside], usual[outside])
@@ -263,10 +267,9 @@ def test_kernels_that_a_loop_does_not_change_are_transformed_once(
     check(module, tolerance=1e-4)
 
 
-@pytest.mark.parametrize(("tile", "exponent"), [(OUTPUTS, 115), (WIDE_OUTPUTS, 107)])
-def test_large_inputs_stay_finite(tile: int, exponent: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
-    monkeypatch.setattr(winograd, "WORTH", inf)
+@pytest.mark.parametrize(("tile", "exponent"), [(SMALL, 115), (LARGE, 107)])
+def test_large_inputs_stay_finite(tile: Axes, exponent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, tile)
     shape = (1, 4, 4, 16, 16)
     x, kernel = operands(shape)
     x *= np.float32(2.0**exponent)

@@ -10,7 +10,8 @@ import pytest
 from engine.compile import build_program
 from engine.evaluate import evaluate
 from engine.host.convolutions import winograd
-from engine.host.convolutions.winograd_work import Depth, WinogradGradient, WinogradProduct
+from engine.host.convolutions.images import Depth
+from engine.host.convolutions.winograd_work import WinogradGradient, WinogradProduct
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.host.convolutions import winograd_wide
-from engine.host.convolutions.winograd_wide import undilated
+from engine.host.convolutions import winograd
+from engine.host.convolutions.winograd import undilated
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
@@ -65,7 +65,7 @@ def test_results_are_those_of_the_definition(
     kind: str, shape: Shape, taps: int, dilation: int, low: int, high: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Errors are measured in half units of the last place of the sum of magnitudes."""
-    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     module = convolution(kind, shape, taps, dilation, low, high)
     assert is_transformed(made(module))
     x, right = operands(module)
@@ -95,7 +95,7 @@ def test_positions_that_do_not_divide_stay_direct(kind: str) -> None:
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_what_is_not_finite_stays_in_its_row_of_tiles(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     module = convolution("forward", (2, 32, 16, 16), 3, 4, 8, 0)
     x, right = operands(module)
     usual = run(module, [x, right])
@@ -110,7 +110,7 @@ def test_what_is_not_finite_stays_in_its_row_of_tiles(value: float, monkeypatch:
 
 def test_same_bits_for_any_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
-    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     for kind in KINDS:
         module = convolution(kind, (3, 64, 32, 40), 3, 2, 4, 0)
         values, results = operands(module), set()

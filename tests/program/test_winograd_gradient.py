@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from math import inf
-
 import numpy as np
 import pytest
 
-from engine.codelets.convolutions.cook_toom import OUTPUTS, WIDE_OUTPUTS
+from engine.codelets.convolutions.cook_toom import LARGE, SMALL, Axes
 from engine.compile import build_program
-from engine.host.convolutions import winograd
+from engine.host.convolutions import winograd_sets
 from engine.host.convolutions.winograd_work import WinogradGradient
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
@@ -18,6 +16,7 @@ from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.runtime.executable import Executable
 from tests.engine.running import buffers, check
+from tests.program.test_winograd import use
 
 
 def gradient(
@@ -76,7 +75,7 @@ def test_where_it_pays(shape: tuple[int, ...], expected: bool, monkeypatch: pyte
     assert not is_transformed(made(gradient(*shape)))
 
 
-@pytest.mark.parametrize("tile", [OUTPUTS, WIDE_OUTPUTS])
+@pytest.mark.parametrize("tile", [SMALL, LARGE])
 @pytest.mark.parametrize(
     ("shape", "padding"),
     [
@@ -89,35 +88,32 @@ def test_where_it_pays(shape: tuple[int, ...], expected: bool, monkeypatch: pyte
     ],
 )
 def test_results_are_those_of_the_definition(
-    shape: tuple[int, ...], padding: int, tile: int, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], padding: int, tile: Axes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
-    monkeypatch.setattr(winograd, "WORTH", inf)
-    monkeypatch.setattr(winograd, "PART_TILES", 4)
+    use(monkeypatch, tile, backward=True)
+    monkeypatch.setattr(winograd_sets, "SHARE_TILES", 4)
     module = gradient(*shape, padding)
     assert is_transformed(made(module))
     check(module, tolerance=1e-4)
 
 
-@pytest.mark.parametrize("tile", [OUTPUTS, WIDE_OUTPUTS])
+@pytest.mark.parametrize("tile", [SMALL, LARGE])
 @pytest.mark.parametrize(("kind", "tolerance"), [("f16", 6e-4), ("bf16", 4.5e-3)])
 @pytest.mark.parametrize("shape", [(2, 6, 4, 16, 16), (3, 7, 5, 33, 70), (8, 64, 8, 16, 16)])
 def test_half_is_rounded_once(
-    shape: tuple[int, ...], kind: str, tolerance: float, tile: int, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], kind: str, tolerance: float, tile: Axes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
-    monkeypatch.setattr(winograd, "WORTH", inf)
-    monkeypatch.setattr(winograd, "PART_TILES", 4)
+    use(monkeypatch, tile, backward=True)
+    monkeypatch.setattr(winograd_sets, "SHARE_TILES", 4)
     module = gradient(*shape, kind=kind)
     assert is_transformed(made(module))
     check(module, tolerance=tolerance)
 
 
-@pytest.mark.parametrize(("tile", "times"), [(OUTPUTS, 3), (WIDE_OUTPUTS, 8)])
-def test_error_beside_direct_gradients(tile: int, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("tile", "times"), [(SMALL, 3), (LARGE, 8)])
+def test_error_beside_direct_gradients(tile: Axes, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
-    monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
-    monkeypatch.setattr(winograd, "WORTH", inf)
+    use(monkeypatch, tile, backward=True)
     shape = (4, 16, 16, 32, 32)
     arguments = operands(shape)
     expected = exact(*arguments)
@@ -128,11 +124,10 @@ def test_error_beside_direct_gradients(tile: int, times: int, monkeypatch: pytes
     assert np.square(transformed).mean() < times**2 * np.square(direct).mean()
 
 
-@pytest.mark.parametrize("tile", [OUTPUTS, WIDE_OUTPUTS])
+@pytest.mark.parametrize("tile", [SMALL, LARGE])
 @pytest.mark.parametrize("number", [0, 1])
-def test_infinite_operands_are_not_lost(number: int, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
-    monkeypatch.setattr(winograd, "WORTH", inf)
+def test_infinite_operands_are_not_lost(number: int, tile: Axes, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, tile, backward=True)
     shape = (2, 5, 7, 16, 48)
     arguments = operands(shape)
     arguments[number][1, 4, 6, 3] = np.inf

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from engine.host.convolutions import winograd_wide, winograd_wide_sets
+from engine.host.convolutions import winograd
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
@@ -148,7 +148,7 @@ def test_where_it_pays(kind: str, case: Case, expected: bool, monkeypatch: pytes
 )
 def test_results_are_those_of_the_definition(kind: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few features have the largest errors."""
-    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     assert is_transformed(made(module(kind, case)))
     error = half_units(kind, case)
@@ -170,36 +170,11 @@ def random_case(rng: np.random.Generator) -> Case:
 
 @pytest.mark.parametrize("seed", more_seeds(range(16), 60))
 def test_random_sizes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     case = random_case(np.random.default_rng(seed))
     for kind in KINDS:
         assert np.abs(half_units(kind, case)).max() < 200 * ROUNDING, (kind, case)
-
-
-@pytest.mark.parametrize("kind", ["forward", "by input"])
-@pytest.mark.parametrize("steps", [(1, 1), (2, 2)])
-def test_images_one_after_another(kind: str, steps: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two images at a time give the bits of all at a time, and read no copies."""
-    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
-    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
-    case = Case(5, (12, 13), 16, 24, (5, 4), steps)
-    built, bits = module(kind, case), set()
-    for together in (5, 2, 1):
-        monkeypatch.setattr(winograd_wide_sets, "_images_together", lambda *_, count=together: count)
-        sets = run_passes(made(built), HOST_PASSES).compute_sets
-        assert not any(isinstance(each.work, Copy) for each in sets)
-        bits.add(run(built, operands(built)).tobytes())
-        assert np.abs(half_units(kind, case)).max() < 100 * ROUNDING
-    assert len(bits) == 1
-
-
-def test_large_arrays_are_transformed_by_few_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
-    sets = run_passes(made(module("forward", Case(64, (32, 32), 64, 128))), HOST_PASSES).compute_sets
-    sizes = [s.buffer.shape.bytes for each in sets if each.name.endswith(".inputs") for s in each.writes]
-    assert len(sizes) > 4
-    assert max(sizes) <= winograd_wide_sets.TOGETHER_BYTES
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -211,7 +186,7 @@ def test_errors_of_many_features(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_with_zeros_is_not_copied(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     program = made(module(kind, Case(2, (16, 18), 16, 24)))
     assert not any(isinstance(each.work, Copy) for each in run_passes(program, HOST_PASSES).compute_sets)
 
@@ -221,7 +196,7 @@ def test_padding_with_zeros_is_not_copied(kind: str, monkeypatch: pytest.MonkeyP
 def test_infinite_inputs_make_what_reads_them_non_finite(
     kind: str, value: float, row: int, column: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     case = Case(3, (32, 33) if kind == "forward" else (64, 66), 16, 24)
     built = module(kind, case)
@@ -245,7 +220,7 @@ def test_infinite_inputs_make_what_reads_them_non_finite(
 @pytest.mark.parametrize("case", [Case(3, (17, 10), 24, 72), Case(2, (16, 16), 16, 32, (5, 5), high=(2, 2))])
 def test_same_bits_for_any_number_of_workers(kind: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
-    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     built = module(kind, case)
     assert is_transformed(made(built))

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from engine.codelets.convolutions.tile_transform import TileTransform
 from engine.compile import build_program
 from engine.host import select
-from engine.host.convolutions import winograd_wide
+from engine.host.convolutions import winograd
+from engine.host.convolutions.winograd_work import WinogradKernel, WinogradSums
 from engine.host.passes import split_products
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, WindowDimension
@@ -72,7 +72,9 @@ def made(module: Module) -> Program:
 
 
 def is_transformed(program: Program) -> bool:
-    return any(isinstance(each.work, TileTransform) for each in run_passes(program, HOST_PASSES).compute_sets)
+    return any(
+        isinstance(each.work, WinogradKernel | WinogradSums) for each in run_passes(program, HOST_PASSES).compute_sets
+    )
 
 
 def operands(module: Module) -> list[np.ndarray]:
@@ -92,7 +94,7 @@ def run(module: Module, values: list[np.ndarray]) -> np.ndarray:
         ((8, 14, 14, 64, 64), (5, 5), True),
         ((8, 17, 17, 128, 128), (1, 7), True),
         ((8, 28, 28, 64, 64), (3, 1), True),
-        ((8, 28, 28, 16, 16), (5, 5), False),  # the transforms of tiles would take longer than they save
+        ((8, 28, 28, 4, 16), (5, 5), False),  # the transforms of tiles would take longer than they save
         ((1, 4, 4, 64, 64), (5, 5), False),  # the same for the kernel's transform
         ((8, 28, 28, 64, 64), (1, 1), False),
     ],
@@ -123,7 +125,7 @@ def test_results_are_those_of_the_definition(
     kind: str, shape: Shape, taps: Pair, padding: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Errors are in half units of the last place of the sum of magnitudes; few features have the largest ones."""
-    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     module = convolution(kind, shape, taps, padding)
     assert is_transformed(made(module))
     x, right = operands(module)
@@ -153,7 +155,7 @@ def test_padding_that_differs_by_side(
     kind: str, taps: Pair, low: Pair, high: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative padding cuts the image."""
-    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     b, sizes = Builder(), (2, 13, 14, 19, 32)
     window = tuple(
@@ -173,7 +175,7 @@ def test_padding_that_differs_by_side(
 
 
 def test_padding_with_zeros_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     for kind in KINDS:
         program = made(convolution(kind, (2, 9, 11, 16, 24), (7, 7), (3, 3)))
         assert not any(isinstance(each.work, Copy) for each in run_passes(program, HOST_PASSES).compute_sets)
@@ -183,7 +185,7 @@ def test_padding_with_zeros_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> No
 def test_infinite_inputs_make_what_reads_them_non_finite(
     value: float, row: int, column: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     shape, taps, padding = (3, 16, 17, 16, 24), (7, 7), (3, 3)
     module = convolution("forward", shape, taps, padding)
     x, kernel = operands(module)
@@ -199,7 +201,7 @@ def test_infinite_inputs_make_what_reads_them_non_finite(
 
 
 def test_large_inputs_stay_finite(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     module = convolution("forward", (1, 8, 9, 16, 24), (7, 7), (3, 3))
     x, kernel = operands(module)
     assert np.isfinite(run(module, [x * np.float32(2.0**100), kernel])).all()
@@ -213,7 +215,7 @@ def test_same_bits_for_any_number_of_workers(
     kind: str, shape: Shape, taps: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
-    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     module = convolution(kind, shape, taps, (taps[0] // 2, taps[1] // 2))
     assert is_transformed(made(module))
@@ -273,4 +275,4 @@ def test_products_are_not_split_for_matrix_registers(monkeypatch: pytest.MonkeyP
     program = made(convolution("forward", (8, 56, 56, 128, 128), (5, 5), (2, 2)))
     sets = split_products.split_products(select.select_convolutions(program)).compute_sets
     split = [one for one in sets if isinstance(one.work, Contraction) and one.work.bf16x3]
-    assert not (split and any(isinstance(one.work, TileTransform) for one in sets))
+    assert not (split and any(isinstance(one.work, WinogradKernel) for one in sets))

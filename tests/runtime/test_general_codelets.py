@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.codelets.convolutions.cook_toom import OUTPUTS, WIDE_OUTPUTS
+from engine.codelets.convolutions.cook_toom import LARGE, SMALL
 from engine.codelets.convolutions.overlap_add import OverlapAdd
 from engine.codelets.convolutions.winograd import product_of_tiles
 from engine.codelets.pooling.pool_gradient import pool_gradient
@@ -24,7 +24,7 @@ def test_usual_codelets_of_images_are_in_the_list_as_programs_ask_for_them() -> 
     tables = Offsets(np.arange(4) * 4), Offsets(np.zeros(1))
     work = OverlapAdd(address, address, address, *tables, window, (4,), (2,), 1, 16, 8, 8, 4, "f32")
     again = pool_gradient.__wrapped__("UGE", "f32")
-    convolutions = [product_of_tiles("f32", "f32", tile) for tile in (OUTPUTS, WIDE_OUTPUTS)]
+    convolutions = [product_of_tiles("f32", "f32", axes) for axes in (SMALL, LARGE)]
     listed = {each.path for each in general_codelets()}
     for codelet in (work.encode().codelet, pool_gradient("UGE", "f32"), again, *convolutions):
         assert codelet.path in listed

@@ -12,10 +12,8 @@ from typing import NamedTuple
 
 from engine.machine_code.processor import lanes
 
-OUTPUTS = 2  # along each side of a tile
-WIDE_OUTPUTS = 4  # along each side of a larger tile
-WINDOW = 3
-TAPS = WINDOW * WINDOW
+Pair = tuple[int, int]
+"""A number along rows, and one along columns."""
 KERNEL_BLOCK = 16  # input features of a unit of the kernel's transform, which has all of a panel's output features
 GRADIENT_BLOCK = 16  # input features of a unit of the kernel's gradient
 ROW_WORDS = 2  # of a row in a table of rows: address, and bytes between columns
@@ -24,33 +22,13 @@ PADDING = 64  # bytes between arrays of scratch: without it, the arrays of all p
 BLOCK_BYTES = 3 << 16  # transformed inputs and products of the tiles multiplied at a time
 LEAST_TILES = 24  # multiplied at a time, in any cache: the transformed kernel is read once for each block of tiles
 MOST_TILES = 48
+LARGE_KERNEL = 1 << 24  # bytes of a transformed kernel from which at least MOST_TILES are: it is read from memory
 LEAST_GRADIENT_TILES = 36  # likewise for the kernel's gradient: its sums are read and written once for each block
 
 
 def whole_vectors(features: int) -> int:
     """Features rounded up to whole vectors of this processor."""
     return -(-features // lanes()) * lanes()
-
-
-def side(tile: int) -> int:
-    """Positions along each side of a transformed tile that has `tile` outputs along each side."""
-    return tile + WINDOW - 1
-
-
-def positions(tile: int) -> int:
-    """Positions of a transformed tile."""
-    return side(tile) ** 2
-
-
-def block_tiles(inputs: int, outputs: int, tile: int, least: int = LEAST_TILES) -> int:
-    """Number of tiles that are transformed and multiplied at a time, for `inputs` and `outputs` features."""
-    size = 4 * positions(tile) * (whole_vectors(inputs) + whole_vectors(outputs))
-    return max(least, min(MOST_TILES, BLOCK_BYTES // size // 12 * 12))
-
-
-def position_bytes(inputs: int, outputs: int) -> int:
-    """Bytes of one position of a transformed kernel."""
-    return 4 * inputs * whole_vectors(outputs) + PADDING
 
 
 class TileAxis(NamedTuple):
@@ -74,13 +52,37 @@ class TileAxis(NamedTuple):
         """Name of the tile sizes, on which the transforms depend."""
         return f"{self.outputs}x{self.taps}"
 
-    def tiles(self, field: int) -> int:
-        """Number of tiles of `outputs` outputs that cover a field."""
-        return -(-field // self.outputs)
 
-    def input_tiles(self, field: int) -> int:
-        """Number of tiles of inputs that the tiles of outputs read."""
-        return self.tiles(field) + self.parts - 1
+Axes = tuple[TileAxis, TileAxis]
+"""Tiles along rows, and along columns."""
+SMALL: Axes = (TileAxis(2, 3), TileAxis(2, 3))
+LARGE: Axes = (TileAxis(4, 3), TileAxis(4, 3))
+
+
+def positions(axes: Axes) -> int:
+    """Positions of a transformed tile."""
+    return axes[0].side * axes[1].side
+
+
+def tiles_of(axes: Axes, field: Pair) -> Pair:
+    """The tiles that cover a field of outputs."""
+    return -(-field[0] // axes[0].outputs), -(-field[1] // axes[1].outputs)
+
+
+def taps_of(axes: Axes) -> int:
+    """Taps of a part of the kernel."""
+    return axes[0].taps * axes[1].taps
+
+
+def block_tiles(inputs: int, outputs: int, axes: Axes, least: int = LEAST_TILES) -> int:
+    """Number of tiles that are transformed and multiplied at a time, for `inputs` and `outputs` features."""
+    size = 4 * positions(axes) * (whole_vectors(inputs) + whole_vectors(outputs))
+    return max(least, min(MOST_TILES, BLOCK_BYTES // size // 12 * 12))
+
+
+def position_bytes(inputs: int, outputs: int) -> int:
+    """Bytes of one position of a transformed kernel."""
+    return 4 * inputs * whole_vectors(outputs) + PADDING
 
 
 FEW_TAPS = {
@@ -172,3 +174,36 @@ def _infinite(count: int) -> tuple[Fraction, ...]:
 def transposed(matrix: Matrix) -> Matrix:
     """The transpose of a matrix."""
     return tuple(zip(*matrix, strict=True))
+
+
+class Transform(NamedTuple):
+    """The transform of a block of vectors along its columns, then along its rows."""
+
+    name: str
+    rows: Matrix
+    columns: Matrix
+    outputs: Pair
+    """Rows and columns of outputs of a tile."""
+
+
+def transform_of(kind: str, axes: Axes) -> Transform:
+    """The transform of tiles of a kind that `matrix_of` takes."""
+    rows, columns = axes
+    name = f"winograd_{kind}_{rows.name}_{columns.name}"
+    return Transform(name, matrix_of(rows, kind), matrix_of(columns, kind), (rows.outputs, columns.outputs))
+
+
+def matrix_of(axis: TileAxis, kind: str) -> Matrix:
+    """The matrix of a transform along a dimension.
+
+    `kind`: "inputs" (B'), "taps" (G), "products" (A'), "gradients" (A) or "sums" (G').
+    """
+    if axis.side == 1:
+        return IDENTITY
+    if kind == "inputs":
+        return of_inputs(axis.side)
+    if kind in ("taps", "sums"):
+        taps = of_taps(axis.side, axis.taps)
+        return taps if kind == "taps" else transposed(taps)
+    products = of_products(axis.side, axis.outputs)
+    return products if kind == "products" else transposed(products)

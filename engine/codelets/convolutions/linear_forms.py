@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache, partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,8 @@ def _constant(builder: ir.IRBuilder, number: Fraction) -> ir.Value:
 def transforming(name: str, rows: Matrix, columns: Matrix, store: str = "f32") -> Inner:
     """Makes the function that transforms float32 blocks of some features to the element type `store`.
 
-    Vectors are at `read` and `written`, with an offset for each element of a block, row by row, from two tables.
+    Vectors are at `read` and `written`, with an offset for each element of a block, row by row, from two tables. Of
+    results with the same offset, the first remains.
     """
     whole, rest = (_intrinsic(name, rows, columns, store, masked) for masked in (False, True))
     size = vector.BYTES[store]
@@ -145,10 +147,10 @@ def _write(
         places = [_address(builder, sources, width * row + column) for row in range(height)]
         loaded = [vector.load_vector(builder, builder.add(each, read), mask) for each in places]
         across.append(applied(builder, rows, loaded))
-    for row in range(len(rows)):
-        for column, value in enumerate(applied(builder, columns, [each[row] for each in across])):
-            address = _address(builder, targets, len(columns) * row + column)
-            vector.store_vector(builder, value, builder.add(address, written), mask, store)
+    made = [applied(builder, columns, [each[row] for each in across]) for row in range(len(rows))]
+    for number, value in reversed(list(enumerate(chain.from_iterable(made)))):
+        address = builder.add(_address(builder, targets, number), written)
+        vector.store_vector(builder, value, address, mask, store)
     loop.close()
 
 

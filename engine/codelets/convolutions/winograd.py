@@ -1,6 +1,4 @@
-"""Convolutions of 3 x 3 taps and stride 1 by Winograd's F(4 x 4, 3 x 3): 36 products in place of a tile's 144.
-
-Small tiles have 2 x 2 outputs, which take 16 products in place of 36.
+"""Winograd's convolutions: 36 products in place of a tile's 144 with 3 x 3 taps and tiles of 4 x 4 outputs.
 
 `winograd_kernel` transforms the kernel; `winograd_product` transforms blocks of input tiles, multiplies them by the
 transformed kernel, one product for each of the positions of a tile, and transforms the products to outputs. Transformed
@@ -11,14 +9,20 @@ from __future__ import annotations
 
 from functools import cache
 
-from engine.codelets.convolutions.cook_toom import KERNEL_BLOCK, OUTPUTS, ROW_WORDS, TAPS, positions, side
+from engine.codelets.convolutions.cook_toom import (
+    KERNEL_BLOCK,
+    ROW_WORDS,
+    Axes,
+    positions,
+    taps_of,
+    transform_of,
+)
 from engine.codelets.convolutions.linear_forms import transforming
-from engine.codelets.convolutions.winograd_runs import TRANSFORMS, reading_runs, writing_runs
+from engine.codelets.convolutions.winograd_runs import writing_runs
+from engine.codelets.convolutions.winograd_tiles import TiledImages, TiledPart, Tiles, fill_zeros, reading_tiles
 from engine.codelets.language.build import Codelet, Inner, inner
-from engine.codelets.language.memory import store_f32, store_i64
-from engine.codelets.language.record import Address, Record, Table, word
-from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
-from engine.codelets.language.vector import BYTES
+from engine.codelets.language.memory import load_i64, store_f32, store_i64
+from engine.codelets.language.record import Address, Table, word
 from engine.codelets.products.contract import Operands
 from engine.codelets.products.contract_fields import RightOperand
 from engine.codelets.products.micro_kernel import library
@@ -36,216 +40,122 @@ multiply_vector = narrow_products(OF_TILES)
 class Kernel(RightOperand):
     """Parameters of `winograd_kernel`: B, of [taps, input features], of the contraction that the convolution is.
 
-    The result is [position, panel, input feature, output feature of the panel]: packed panels.
+    The result is [position, panel, part, input feature, output feature of the panel]: packed panels.
     """
 
     transformed: Address
-    features: int  # input features
-    taps: Table  # where in scratch the taps are, by row and column of the window
+    features: int  # input features of a part
+    parts: int
+    numbers: Table  # [part, tap of the part]: the tap's number in B; -1 for taps that are zeros
+    taps: Table  # where in scratch the taps of a part are
     positions: Table  # offsets of positions
+    packed: int  # offset in scratch of the taps of a part
 
 
-class Tiles(Record):
-    """Tiles, numbered by image, row and column, of two arrays: inputs in A, outputs or their gradients in C.
+class TransformedProduct(Tiles):
+    """Parameters of `winograd_product`.
 
     The transformed tiles of A are in scratch, [position, vector of features, tile, feature of the vector].
     """
 
-    a: Address
-    c: Address
-    features: int  # of A
-    outputs: int  # of C
-    tiles: int
-    image_rows: int  # rows of tiles of an image
-    row_tiles: int
-    image_a: int  # bytes between images, rows and columns
-    slices: int  # of outputs of an image, if it has depth: tiles count them as images
-    slice_a: int  # bytes between slices of A
-    depth: int  # slices of A that a slice of outputs reads, each with its part of the features
-    row_a: int
-    column_a: int
-    image_c: int
-    row_c: int
-    column_c: int
-    rows_a: int  # of an image: other rows of a tile are zeros, and so are other columns
-    columns_a: int
-    rows_c: int
-    columns_c: int
-    first_row: int  # of the first tile in A; first_column likewise
-    first_column: int
+    c: TiledImages
+    features: int  # of A, of all parts, each of whole vectors if there are several
+    parts: Table  # offsets of the transformed inputs that each part of the kernel multiplies
+    part_count: int
+    is_even: int  # whether features and tiles are evenly spaced
     block_tiles: int  # tiles that are transformed and multiplied at a time
-    position_a: int  # bytes between positions, and between vectors
-    vector_a: int
-    rows: int  # offsets in scratch: a tile's table of rows, zeros for its features or outputs, transformed tiles
-    zeros: int
-    inputs_at: int
-
-
-_layout = ScratchLayout()
-COLUMN, PACKED = _layout.area(8 * PANEL), _layout.area(TAPS * TAP_BYTES)
-KERNEL_SCRATCH = _layout.space()
-
-
-class TransformedProduct(Tiles):
-    """Parameters of `winograd_product`."""
-
     transformed: Address
     unit_tiles: int
+    vector_a: int  # bytes between vectors of transformed inputs, and between positions
+    position_a: int
     position_b: int  # bytes between positions of the transformed kernel
     position_m: int  # bytes between positions of products, and between their tiles
     tile_m: int
-    rows_of_a: int  # offsets in scratch, of three tables and of the products
+    inputs_at: int  # offsets in scratch, of transformed inputs, three tables, and the products
+    rows_of_a: int
     rows_of_m: int
     k_of_a: int
     products_at: int
 
 
 @cache
-def kernel_transform(element_type: str, tile: int = OUTPUTS) -> Codelet:
-    """Makes the `winograd_kernel` for kernels of this type and tiles of `tile` outputs along each side."""
-    pack_panel, (transform, matrix, *_) = packing(element_type).panel, TRANSFORMS[tile].kernel
-    transform_kernel = transforming(transform, matrix, matrix)
+def kernel_transform(element_type: str, axes: Axes) -> Codelet:
+    """Makes the `winograd_kernel` for kernels of this type and these tiles."""
+    pack_panel, transform, taps = packing(element_type).panel, transform_of("taps", axes), taps_of(axes)
+    transform_kernel = transforming(transform.name, transform.rows, transform.columns)
+
+    @inner
+    def pack_tap(at: Operands, number: int, column: int, width: int, feature: int, count: int, target: int) -> None:
+        """Packs some input features of a tap; a tap that does not exist is zeros."""
+        if number >= 0:
+            features = word(at.parameters, Kernel.FEATURES)
+            pack_panel(at, column, width, number * features + feature, count, target, at.scratch + RESERVED_SCRATCH)
+        else:
+            for i in range(count * packed_pitch(width) // 4):
+                store_f32(target + 4 * i, 0.0)
 
     def transform_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        """Unit: a panel of output features and KERNEL_BLOCK input features."""
+        """Unit: a panel of output features and KERNEL_BLOCK input features of a part."""
         features, columns = word(parameters, Kernel.FEATURES), word(parameters, Kernel.COLUMNS)
-        blocks = (features + KERNEL_BLOCK - 1) // KERNEL_BLOCK
+        blocks, parts = (features + KERNEL_BLOCK - 1) // KERNEL_BLOCK, word(parameters, Kernel.PARTS)
         at = Operands(parameters, 0, word(parameters, Kernel.B), 0, scratch)
-        offsets, packed = scratch + RESERVED_SCRATCH + COLUMN, scratch + RESERVED_SCRATCH + PACKED
+        packed = scratch + word(parameters, Kernel.PACKED)
         for unit in range(lo, hi):
-            column, feature = unit // blocks * PANEL, unit % blocks * KERNEL_BLOCK
+            column, part = unit // (parts * blocks) * PANEL, unit // blocks % parts
+            feature = unit % blocks * KERNEL_BLOCK
             width, count = min(PANEL, columns - column), min(KERNEL_BLOCK, features - feature)
-            for tap in range(TAPS):
-                pack_panel(at, column, width, tap * features + feature, count, packed + tap * TAP_BYTES, offsets)
+            for tap in range(taps):
+                number = load_i64(word(parameters, Kernel.NUMBERS) + 8 * (part * taps + tap))
+                pack_tap(at, number, column, width, feature, count, packed + tap * TAP_BYTES)
             pitch = packed_pitch(width)
-            target = word(parameters, Kernel.TRANSFORMED) + 4 * column * features + feature * pitch
-            taps, positions = word(parameters, Kernel.TAPS), word(parameters, Kernel.POSITIONS)
+            target = word(parameters, Kernel.TRANSFORMED) + 4 * column * features * parts
+            target += (part * features + feature) * pitch
+            sources, targets = word(parameters, Kernel.TAPS), word(parameters, Kernel.POSITIONS)
             for i in range(count):
-                transform_kernel(taps, positions, packed + i * pitch, target + i * pitch, pitch // 4)
+                transform_kernel(sources, targets, packed + i * pitch, target + i * pitch, pitch // 4)
 
-    return Codelet(transform_units, codelet_name("winograd_kernel", tile, element_type), in_vectors=True)
+    return Codelet(transform_units, codelet_name("winograd_kernel", axes, element_type), in_vectors=True)
 
 
-def codelet_name(codelet: str, tile: int, *types: str) -> str:
+def codelet_name(codelet: str, axes: Axes, *types: str) -> str:
     """A codelet's name, with its element types unless all are f32. The function has another: transforms use these."""
-    codelet += f"_{tile}" * (tile != OUTPUTS)
+    codelet += f"_{axes[0].name}_{axes[1].name}"
     return codelet if set(types) == {"f32"} else "_".join((codelet, *types))
 
 
-winograd_kernel = kernel_transform("f32")
-
-
-def kernel_scratch() -> ScratchSpace:
-    """The scratch that `winograd_kernel` needs, for any parameters."""
-    return KERNEL_SCRATCH
-
-
 @inner
-def fill_zeros(parameters: int, scratch: int) -> None:
-    """Writes the zeros that stand for rows of tiles outside of an image."""
-    for i in range(max(word(parameters, Tiles.FEATURES), word(parameters, Tiles.OUTPUTS))):
-        store_f32(scratch + word(parameters, Tiles.ZEROS) + 4 * i, 0.0)
-
-
-@inner
-def fill_features(table: int, count: int, vector: int) -> None:
+def fill_features(table: int, count: int, vector: int, first: int) -> None:
     """Fills a table with the offsets of features in a transformed tile, with `vector` bytes between vectors."""
     for i in range(count):
-        store_i64(table + 8 * i, i // LANES * vector + 4 * (i % LANES))
-
-
-@inner
-def fill_rows(
-    parameters: int, table: int, image: int, row: int, rows: int, extent: int, pitch: int, column: int
-) -> None:
-    """Fills the table of `rows` rows from `row` on; rows that are not 0 <= row < `extent` are zeros."""
-    zeros = table + word(parameters, Tiles.ZEROS) - word(parameters, Tiles.ROWS)
-    for i in range(row, row + rows):
-        inside = 0 <= i and i < extent
-        store_i64(table, image + i * pitch if inside else zeros)
-        store_i64(table + 8, column if inside else 0)
-        table += 8 * ROW_WORDS
+        store_i64(table + 8 * i, first + i // LANES * vector + 4 * (i % LANES))
 
 
 @cache
-def input_transforms(element_type: str, tile: int) -> Inner:
-    """Makes the `transform_inputs` for images of this type."""
-    transform_input, item = reading_runs(TRANSFORMS[tile].input, element_type), BYTES[element_type]
-    tile_side, tile_outputs = side(tile), tile
-
-    @inner
-    def transform_run(
-        parameters: int,
-        image: int,
-        row: int,
-        column: int,
-        run: int,
-        feature: int,
-        features: int,
-        target: int,
-        scratch: int,
-    ) -> None:
-        """Transforms some features of a run of tiles; each slice of inputs has a part of all features."""
-        table, stride = scratch + word(parameters, Tiles.ROWS), word(parameters, Tiles.ROW_A)
-        pitch = word(parameters, Tiles.VECTOR_A)
-        size = word(parameters, Tiles.POSITION_A)
-        extent = word(parameters, Tiles.ROWS_A)
-        first = word(parameters, Tiles.FIRST_ROW) + tile_outputs * row
-        begin = word(parameters, Tiles.FIRST_COLUMN) + tile_outputs * column
-        columns = word(parameters, Tiles.COLUMNS_A)
-        of_slice = word(parameters, Tiles.FEATURES) // word(parameters, Tiles.DEPTH)
-        done = 0
-        while done < features:
-            deep, at = (feature + done) // of_slice, (feature + done) % of_slice
-            some = min(features - done, of_slice - at)
-            source = image + deep * word(parameters, Tiles.SLICE_A) + item * at
-            fill_rows(parameters, table, source, first, tile_side, extent, stride, word(parameters, Tiles.COLUMN_A))
-            into = target + done // LANES * pitch
-            transform_input(table, begin, columns, run, into, VECTOR, pitch, size, tile_outputs * stride, some)
-            done += some
-
-    @inner
-    def transform_inputs(parameters: int, tile: int, count: int, feature: int, features: int, scratch: int) -> None:
-        """Transforms some features of `count` tiles' inputs."""
-        row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
-        row, column, slices = tile // row_tiles, tile % row_tiles, word(parameters, Tiles.SLICES)
-        target = scratch + word(parameters, Tiles.INPUTS_AT)
-        while count > 0:
-            run = min(count, row_tiles - column)
-            number = row // image_rows
-            image = word(parameters, Tiles.A) + number // slices * word(parameters, Tiles.IMAGE_A)
-            image += number % slices * word(parameters, Tiles.SLICE_A)
-            transform_run(parameters, image, row % image_rows, column, run, feature, features, target, scratch)
-            target += run * VECTOR
-            count -= run
-            row, column = row + 1, 0
-
-    return transform_inputs
-
-
-@cache
-def _output_stores(element_type: str, tile: int) -> Inner:
-    transform_products, tile_outputs = writing_runs(TRANSFORMS[tile].products, element_type), tile
+def _output_stores(element_type: str, axes: Axes) -> Inner:
+    transform = transform_of("products", axes)
+    transform_products, (tile_rows, tile_columns) = writing_runs(transform, element_type), transform.outputs
 
     @inner
     def store_outputs(parameters: int, tile: int, count: int, scratch: int) -> None:
         """Transforms the products of `count` tiles to outputs."""
         row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
         row, column, table = tile // row_tiles, tile % row_tiles, scratch + word(parameters, Tiles.ROWS)
-        source, outputs = scratch + word(parameters, TransformedProduct.PRODUCTS_AT), word(parameters, Tiles.OUTPUTS)
+        source = scratch + word(parameters, TransformedProduct.PRODUCTS_AT)
         pitch, size = word(parameters, TransformedProduct.TILE_M), word(parameters, TransformedProduct.POSITION_M)
+        images = parameters + 8 * TransformedProduct.C
+        stride, step = word(images, TiledImages.ROW), word(images, TiledImages.COLUMN)
+        whole, outputs = TiledPart.read(word(images, TiledImages.PARTS)), word(images, TiledImages.FEATURES)
         while count > 0:
             run = min(count, row_tiles - column)
-            first = tile_outputs * (row % image_rows)
-            c = word(parameters, Tiles.C) + row // image_rows * word(parameters, Tiles.IMAGE_C)
-            c += first * word(parameters, Tiles.ROW_C)
+            first = tile_rows * (row % image_rows)
+            c = word(images, TiledImages.ARRAY) + row // image_rows * word(images, TiledImages.IMAGE) + first * stride
             # A row that does not exist is written to the first row's place, before the first row's own values.
-            for i in range(tile_outputs):
-                exists = first + i < word(parameters, Tiles.ROWS_C)
-                store_i64(table + 8 * ROW_WORDS * i, c + i * word(parameters, Tiles.ROW_C) if exists else c)
-                store_i64(table + 8 * ROW_WORDS * i + 8, word(parameters, Tiles.COLUMN_C))
-            columns, ahead = word(parameters, Tiles.COLUMNS_C), tile_outputs * word(parameters, Tiles.ROW_C)
-            transform_products(table, tile_outputs * column, columns, run, source, pitch, size, ahead, outputs)
+            for i in range(tile_rows):
+                exists = first + i < whole.rows
+                store_i64(table + 8 * ROW_WORDS * i, c + i * stride if exists else c)
+                store_i64(table + 8 * ROW_WORDS * i + 8, step)
+            begin, ahead = tile_columns * column, tile_rows * stride
+            transform_products(table, begin, whole.columns, run, source, pitch, size, ahead, outputs)
             source += run * pitch
             count -= run
             row, column = row + 1, 0
@@ -256,18 +166,21 @@ def _output_stores(element_type: str, tile: int) -> Inner:
 @inner
 def multiply_positions(parameters: int, tiles: int, count: int, scratch: int) -> None:
     """Multiplies transformed tiles by the transformed kernel, `count` positions one by one."""
-    features, outputs = word(parameters, TransformedProduct.FEATURES), word(parameters, TransformedProduct.OUTPUTS)
+    features = word(parameters, TransformedProduct.PART_COUNT) * word(
+        parameters + 8 * TransformedProduct.A, TiledImages.FEATURES
+    )
+    outputs = word(parameters + 8 * TransformedProduct.C, TiledImages.FEATURES)
     rows_a = scratch + word(parameters, TransformedProduct.ROWS_OF_A)
     k_a = scratch + word(parameters, TransformedProduct.K_OF_A)
     a = scratch + word(parameters, TransformedProduct.INPUTS_AT)
     rows_m = scratch + word(parameters, TransformedProduct.ROWS_OF_M)
     b, m = word(parameters, TransformedProduct.TRANSFORMED), scratch + word(parameters, TransformedProduct.PRODUCTS_AT)
-    vector, pitch = word(parameters, Tiles.VECTOR_A), word(parameters, TransformedProduct.TILE_M)
+    vector, pitch = word(parameters, TransformedProduct.VECTOR_A), word(parameters, TransformedProduct.TILE_M)
     for _ in range(count):
         for column in range(0, outputs, PANEL):
             width = min(PANEL, outputs - column)
             panel = b + 4 * column * features
-            if width > LANES:
+            if width > LANES or word(parameters, TransformedProduct.IS_EVEN) == 0:
                 rows, packed = (a, rows_a, k_a), (panel, packed_pitch(width))
                 ahead = NOTHING_AHEAD, NOTHING_AHEAD
                 multiply_panel(tiles, width, features, rows, packed, *ahead, m + 4 * column, rows_m, 0)
@@ -279,35 +192,28 @@ def multiply_positions(parameters: int, tiles: int, count: int, scratch: int) ->
 
 
 @cache
-def product_of_tiles(element_type: str, result_type: str, tile_outputs: int = OUTPUTS) -> Codelet:
-    """Makes `winograd_product` from one image type to another, by tiles of `tile_outputs` outputs along each side."""
-    transform_inputs, count_of_positions = input_transforms(element_type, tile_outputs), positions(tile_outputs)
-    store_outputs = _output_stores(result_type, tile_outputs)
+def product_of_tiles(element_type: str, result_type: str, axes: Axes) -> Codelet:
+    """Makes `winograd_product` from one image type to another, by these tiles."""
+    read_tiles, store_outputs = reading_tiles("inputs", axes, element_type), _output_stores(result_type, axes)
+    count_of_positions = positions(axes)
 
     def multiply_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        """Unit: rows of tiles. Tiles of all units are multiplied in blocks: each tile is independent of the others."""
-        block = word(parameters, TransformedProduct.BLOCK_TILES)
-        fill_progression(scratch + word(parameters, TransformedProduct.ROWS_OF_A), block, VECTOR)
-        fill_progression(
-            scratch + word(parameters, TransformedProduct.ROWS_OF_M), block, word(parameters, TransformedProduct.TILE_M)
-        )
-        features = word(parameters, TransformedProduct.FEATURES)
-        fill_features(
-            scratch + word(parameters, TransformedProduct.K_OF_A),
-            features,
-            word(parameters, TransformedProduct.VECTOR_A),
-        )
-        fill_zeros(parameters, scratch)
-        unit = word(parameters, TransformedProduct.UNIT_TILES)
-        end = min(hi * unit, word(parameters, TransformedProduct.TILES))
-        for tile in range(lo * unit, end, block):
+        """Unit: some tiles. Tiles of all units are multiplied in blocks: each tile is independent of the others."""
+        given, images = TransformedProduct.read(parameters), parameters + 8 * TransformedProduct.A
+        features, places, block = word(images, TiledImages.FEATURES), scratch + given.rows_of_a, given.block_tiles
+        fill_progression(scratch + given.rows_of_m, block, given.tile_m)
+        for part in range(given.part_count):
+            table = scratch + given.k_of_a + 8 * part * features
+            fill_features(table, features, given.vector_a, load_i64(given.parts + 8 * part))
+        fill_zeros(parameters, features, scratch)
+        inputs, pitches = scratch + given.inputs_at, (VECTOR, given.vector_a, given.position_a)
+        further = given.below, given.beside
+        end = min(hi * given.unit_tiles, given.tiles)
+        for tile in range(lo * given.unit_tiles, end, block):
             count = min(block, end - tile)
-            transform_inputs(parameters, tile, count, 0, features, scratch)
+            read_tiles(parameters, images, further, tile, count, 0, given.features, inputs, pitches, places, scratch)
             multiply_positions(parameters, count, count_of_positions, scratch)
             store_outputs(parameters, tile, count, scratch)
 
-    name = codelet_name("winograd_product", tile_outputs, element_type, result_type)
+    name = codelet_name("winograd_product", axes, element_type, result_type)
     return Codelet(multiply_units, name, (library("f32"),), in_vectors=True)
-
-
-winograd_product = product_of_tiles("f32", "f32")

@@ -1,4 +1,4 @@
-"""The linear transforms of Winograd's F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3), of runs of tiles.
+"""The linear transforms of Winograd's convolutions, of runs of tiles.
 
 With B, G and A as in Lavin and Gray (2015), the outputs are A'[(G g G') * (B' d B)]A for a kernel g and a tile d of
 inputs; the gradient by the kernel is G'[(A y A') * (B' d B)]G, summed over tiles y of the outputs' gradients. Lanes run
@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from engine.codelets.convolutions import cook_toom
-from engine.codelets.convolutions.cook_toom import OUTPUTS, ROW_WORDS, WIDE_OUTPUTS, WINDOW, Matrix, side
+from engine.codelets.convolutions.cook_toom import ROW_WORDS, Transform
 from engine.codelets.convolutions.linear_forms import applied, offset_in
 from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
@@ -31,58 +30,18 @@ Rows = list[tuple[ir.Value, ir.Value]]
 """The address and the stride of each row."""
 
 
-class BlockTransform(NamedTuple):
-    """The transform of a block of vectors along its columns, then its rows, for tiles of `tile` x `tile` outputs."""
+def _groups(rows: int) -> list[tuple[int, ...]]:
+    """Rows of results that are computed together.
 
-    name: str
-    matrix: Matrix
-    tile: int
-
-    @property
-    def size(self) -> int:
-        """Rows, and columns, of a block."""
-        return len(self.matrix[0])
-
-    @property
-    def results(self) -> int:
-        """Rows, and columns, of results."""
-        return len(self.matrix)
-
-    @property
-    def groups(self) -> list[tuple[int, ...]]:
-        """Rows of results that are computed together.
-
-        Two rows have common parts: with 16 registers, all six columns of a group fit.
-        """
-        if registers() > 16 or self.results < side(WIDE_OUTPUTS):
-            return [tuple(range(self.results))]
-        return [(0, self.results - 1), *((row, row + 1) for row in range(1, self.results - 1, 2))]
-
-
-class Transforms(NamedTuple):
-    """Transforms of tiles of one size: of inputs, kernels, products, outputs' gradients, and sums of products."""
-
-    input: BlockTransform
-    kernel: BlockTransform
-    products: BlockTransform
-    gradient: BlockTransform
-    sums: BlockTransform
-
-
-def _transforms(tile: int) -> Transforms:
-    kernel, products = cook_toom.of_taps(side(tile), WINDOW), cook_toom.of_products(side(tile), tile)
-    gradient, sums = cook_toom.transposed(products), cook_toom.transposed(kernel)
-    matrices = cook_toom.of_inputs(side(tile)), kernel, products, gradient, sums
-    names = (f"winograd_{tile}_{name}" for name in Transforms._fields)
-    return Transforms(*(BlockTransform(*each, tile) for each in zip(names, matrices, strict=True)))
-
-
-TRANSFORMS = {tile: _transforms(tile) for tile in (OUTPUTS, WIDE_OUTPUTS)}
-"""The transforms, by the outputs along each side of a tile."""
+    Two rows have common parts: with 16 registers, all six columns of a group fit.
+    """
+    if registers() > 16 or rows != 6:
+        return [tuple(range(rows))]
+    return [(0, 5), (1, 2), (3, 4)]
 
 
 @cache
-def reading_runs(transform: BlockTransform, element_type: str = "f32") -> Inner:
+def reading_runs(transform: Transform, element_type: str) -> Inner:
     """Makes the function that transforms tiles of an image, inputs or gradients of outputs, to float32."""
     whole, rest = (_intrinsic(_reading, transform, element_type, masked) for masked in (False, True))
 
@@ -93,18 +52,16 @@ def reading_runs(transform: BlockTransform, element_type: str = "f32") -> Inner:
         columns: int,
         tiles: int,
         target: int,
-        tile: int,
-        vector: int,
-        position: int,
+        pitches: tuple[int, int, int],
         ahead: int,
         features: int,
     ) -> None:
-        """Stores vector v of position p of tile i at target + i * tile + v * vector + p * position.
+        """Stores vector v of position p of tile i at target + i * tile + v * vector + p * position: the `pitches`.
 
         The first tile begins at `column`; columns outside 0 <= column < `columns` are zeros, and are not read. The
         memory `ahead` bytes after a tile's last rows is prefetched.
         """
-        vectors = features // LANES
+        vectors, (tile, vector, position) = features // LANES, pitches
         if vectors > 0:
             whole(rows, column, columns, tiles, target, tile, vector, position, ahead, 0, vectors)
         if features % LANES != 0:
@@ -115,7 +72,7 @@ def reading_runs(transform: BlockTransform, element_type: str = "f32") -> Inner:
 
 
 @cache
-def writing_runs(transform: BlockTransform, element_type: str = "f32") -> Inner:
+def writing_runs(transform: Transform, element_type: str) -> Inner:
     """Makes the function that transforms products to tiles of an image of this type."""
     whole, rest = (_intrinsic(_writing, transform, element_type, masked) for masked in (False, True))
 
@@ -145,7 +102,7 @@ def writing_runs(transform: BlockTransform, element_type: str = "f32") -> Inner:
     return transform_run
 
 
-def _intrinsic(body: Callable[..., None], transform: BlockTransform, element_type: str, masked: bool) -> Any:
+def _intrinsic(body: Callable[..., None], transform: Transform, element_type: str, masked: bool) -> Any:
     """Makes the intrinsic for whole vectors from `begin` on, or for some lanes of the vector there."""
 
     name = f"{transform.name}_run_{element_type}" + "_masked" * masked
@@ -166,7 +123,7 @@ def _intrinsic(body: Callable[..., None], transform: BlockTransform, element_typ
 
 def _reading(
     builder: ir.IRBuilder,
-    transformed: tuple[BlockTransform, str],
+    transformed: tuple[Transform, str],
     mask: ir.Value | None,
     span: tuple[ir.Value, ir.Value],
     *arguments: ir.Value,
@@ -174,18 +131,18 @@ def _reading(
     """Transforms vector by vector, along the run, in each group of rows: columns that tiles share are loaded once."""
     transform, element_type = transformed
     table, column, _, _, target, _, vector_pitch, *_ = arguments
-    rows = _rows(builder, table, column, transform.size)
+    rows = _rows(builder, table, column, len(transform.rows[0]))
     vectors = EmittedLoop(builder, "vectors", *span, I64(4 * LANES), [target])
     first_byte = offset_in(builder, vectors.at, element_type)
     begin = [(builder.add(address, first_byte), stride) for address, stride in rows]
-    for group in transform.groups:
+    for group in _groups(len(transform.rows)):
         _read_run(builder, transformed, group, begin, vectors.carried[0], mask, *arguments)
     vectors.close([builder.add(vectors.carried[0], vector_pitch)])
 
 
 def _read_run(
     builder: ir.IRBuilder,
-    transformed: tuple[BlockTransform, str],
+    transformed: tuple[Transform, str],
     results: tuple[int, ...],
     rows: Rows,
     target: ir.Value,
@@ -195,8 +152,10 @@ def _read_run(
     """Transforms one vector of features of all tiles of a run, to a group of rows of results."""
     transform, element_type = transformed
     _, column, columns, tiles, _, tile, _, position, ahead = arguments
-    matrix = tuple(transform.matrix[row] for row in results)
-    kept, strides = max(0, transform.size - transform.tile), [stride for _, stride in rows]
+    matrix, strides = tuple(transform.rows[row] for row in results), [stride for _, stride in rows]
+    below, kept = (
+        n - outputs for n, outputs in zip((len(rows), len(transform.columns[0])), transform.outputs, strict=True)
+    )
     starts = [address for address, _ in rows]
     known: list[ir.Value] = []
     for number in range(kept):
@@ -206,24 +165,24 @@ def _read_run(
     first = [builder.add(column, I64(kept)), target, *starts, *known]
     run = EmittedLoop(builder, "tiles", I64(0), tiles, I64(1), first)
     at, written, *held = run.carried
-    starts, block = held[: transform.size], held[transform.size :]
-    for _ in range(transform.tile):
-        for start in starts[kept:] if results[0] == 0 else ():
+    starts, block = held[: len(rows)], held[len(rows) :]
+    for _ in range(transform.outputs[1]):
+        for start in starts[below:] if results[0] == 0 else ():
             prefetch_at(builder, builder.add(start, ahead))
         block = [*block, *applied(builder, matrix, _column(builder, starts, at, columns, mask, element_type))]
         starts = [builder.add(start, stride) for start, stride in zip(starts, strides, strict=True)]
         at = builder.add(at, I64(1))
     for number, row in enumerate(results):
-        line = builder.add(written, builder.mul(position, I64(row * transform.results)))
-        for place, value in enumerate(applied(builder, transform.matrix, block[number :: len(results)])):
+        line = builder.add(written, builder.mul(position, I64(row * len(transform.columns))))
+        for place, value in enumerate(applied(builder, transform.columns, block[number :: len(results)])):
             address = builder.add(line, builder.mul(position, I64(place)))
             vector.store_vector(builder, value, address, mask)
-    run.close([at, builder.add(written, tile), *starts, *block[len(results) * transform.tile :]])
+    run.close([at, builder.add(written, tile), *starts, *block[len(results) * transform.outputs[1] :]])
 
 
 def _writing(
     builder: ir.IRBuilder,
-    transformed: tuple[BlockTransform, str],
+    transformed: tuple[Transform, str],
     mask: ir.Value | None,
     span: tuple[ir.Value, ir.Value],
     *arguments: ir.Value,
@@ -231,13 +190,17 @@ def _writing(
     """Transforms tile by tile: the products of a tile are contiguous."""
     transform, element_type = transformed
     table, first, columns, tiles, source, tile, _, position, ahead = arguments
-    rows = _rows(builder, table, first, transform.results)
+    rows, width, outputs = (
+        _rows(builder, table, first, transform.outputs[0]),
+        len(transform.columns[0]),
+        transform.outputs[1],
+    )
     run = EmittedLoop(builder, "tiles", I64(0), tiles, I64(1), [first, source, *(address for address, _ in rows)])
     at, read, *starts = run.carried
     targets: list[ir.Value] = []
     for start, (_, stride) in zip(starts, rows, strict=True):
         targets.append(start)
-        for number in range(1, transform.tile):
+        for number in range(1, outputs):
             exists = builder.icmp_signed("<", builder.add(at, I64(number)), columns)
             column = builder.add(start, builder.mul(stride, I64(number)))
             targets.append(builder.select(exists, column, start))
@@ -249,18 +212,18 @@ def _writing(
     lines.close()
     vectors = EmittedLoop(builder, "vectors", *span, I64(4 * LANES))
     block = []
-    for number in range(transform.size**2):
+    for number in range(len(transform.rows[0]) * width):
         address = builder.add(builder.add(read, vectors.at), builder.mul(position, I64(number)))
         block.append(vector.load_vector(builder, address, mask))
     offset = offset_in(builder, vectors.at, element_type)
-    across = [applied(builder, transform.matrix, block[column :: transform.size]) for column in range(transform.size)]
-    made = [value for row in zip(*across, strict=True) for value in applied(builder, transform.matrix, row)]
+    across = [applied(builder, transform.rows, block[column::width]) for column in range(width)]
+    made = [value for row in zip(*across, strict=True) for value in applied(builder, transform.columns, row)]
     for value, target in reversed(list(zip(made, targets, strict=True))):
         vector.store_vector(builder, value, builder.add(target, offset), mask, element_type)
     vectors.close()
-    steps = [builder.mul(stride, I64(transform.tile)) for _, stride in rows]
+    steps = [builder.mul(stride, I64(outputs)) for _, stride in rows]
     following = [builder.add(start, step) for start, step in zip(starts, steps, strict=True)]
-    run.close([builder.add(at, I64(transform.tile)), builder.add(read, tile), *following])
+    run.close([builder.add(at, I64(outputs)), builder.add(read, tile), *following])
 
 
 def _rows(builder: ir.IRBuilder, table: ir.Value, column: ir.Value, count: int) -> Rows:

@@ -25,9 +25,9 @@ from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
 from engine.host.convolutions.draft import ConvolutionDraft
+from engine.host.convolutions.images import Images
 from engine.host.convolutions.part import Axis, ConvolutionPart, Features, estimate_of, part_of
 from engine.host.convolutions.pixel_groups import LEAST_MULTIPLY_ADDS
-from engine.host.convolutions.winograd_work import Images
 from engine.program.buffer import Address
 from engine.program.builder import ProgramBuilder
 from engine.program.convolution_size import has_sums

@@ -18,8 +18,8 @@ from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
 from engine.host.convolutions.direct import ConvolutionArrays
 from engine.host.convolutions.grouped import has_windows
+from engine.host.convolutions.images import Images
 from engine.host.convolutions.part import ConvolutionPart, Pair, part_of
-from engine.host.convolutions.winograd_work import Images
 from engine.program.buffer import Address
 from engine.program.builder import ProgramBuilder
 from engine.program.contraction import emit_contraction

@@ -1,29 +1,30 @@
-"""Work of convolutions, and gradients by their kernels, by Winograd's F(2 x 2, 3 x 3) or F(4 x 4, 3 x 3).
-
-The tiles of Winograd's convolutions: where they are in the two arrays of images that they connect.
-"""
+"""Work of convolutions, and gradients by their kernels, by Winograd's transforms of tiles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from engine.codelets.convolutions.cook_toom import (
     GRADIENT_BLOCK,
     KERNEL_BLOCK,
+    LARGE_KERNEL,
     LEAST_GRADIENT_TILES,
-    OUTPUTS,
+    LEAST_TILES,
+    MOST_TILES,
     PADDING,
     ROW_WORDS,
-    TAPS,
+    Axes,
+    Pair,
     block_tiles,
     position_bytes,
     positions,
-    side,
+    taps_of,
+    tiles_of,
     whole_vectors,
 )
 from engine.codelets.language.encoded import Encoded, HostWork
@@ -31,98 +32,21 @@ from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
 from engine.codelets.products.contract_fields import right_operand
 from engine.codelets.products.micro_kernel import panel_columns
+from engine.host.convolutions.images import Images, TilePart
 from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.processor import lanes
 from engine.program.buffer import Address
-from engine.program.program import Partition
-from engine.program.work.base import Addressed, Footprint
-from engine.program.work.offsets import Offsets
-
-Strides = tuple[int, int, int]
-"""Bytes between images, rows and columns."""
-
-
-class Depth(NamedTuple):
-    """Slices of outputs of an image with depth, bytes between slices of inputs, and slices that an output reads."""
-
-    slices: int = 1
-    stride: int = 0
-    taps: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Images(Addressed):
-    """Images of contiguous features; in images with `depth`, each slice of outputs counts as an image.
-
-    `low` is the padding with zeros before the first row and column.
-    """
-
-    address: Address
-    features: int
-    strides: Strides
-    size: tuple[int, int]
-    low: tuple[int, int] = (0, 0)
-    depth: Depth = Depth()
-    element_type: str = "f32"
-
-    def footprint(self, images: int, writes: bool) -> Footprint:
-        """The bytes from the first to the last element."""
-        counts = images // self.depth.slices, *self.size
-        last = [(count - 1) * stride for count, stride in zip(counts, self.strides, strict=True)]
-        last.append((self.depth.slices + self.depth.taps - 2) * self.depth.stride)
-        begin, end = sum(min(0, each) for each in last), sum(max(0, each) for each in last)
-        return Footprint(self.address, begin, end + self.column_bytes // self.depth.taps, writes)
-
-    @property
-    def column_bytes(self) -> int:
-        """Bytes of the features of a column."""
-        return Shape(self.element_type).dtype.itemsize * self.features
-
-    def partition(self, images: int, unit_rows: int) -> Partition | None:
-        """The elements that each unit of rows, counted through all images, writes; None unless images are dense."""
-        (image, *inside), (rows, columns) = self.strides, self.size
-        row, elements = self.column_bytes * columns, self.features * columns
-        dense = inside == [row, self.column_bytes] and (image == rows * row or images == 1)
-        whole = self.address.buffer.shape.elements == images * rows * elements
-        return Partition(elements, images * rows, unit_rows) if dense and whole else None
-
-
-def tile_fields(work: WinogradTiles, block: int, layout: ScratchLayout) -> dict[str, Any]:
-    """Fields of `Tiles` for blocks of `block` tiles; adds their areas to the layout of scratch."""
-    inputs, outputs, tile, (rows, columns) = work.a, work.c, work.tile, work.tiles
-    vector = 4 * lanes() * block
-    position = whole_vectors(inputs.features) // lanes() * vector + PADDING
-    return {
-        "a": inputs.address,
-        "c": outputs.address,
-        "features": inputs.features,
-        "outputs": outputs.features,
-        "tiles": work.images * rows * columns,
-        "image_rows": rows,
-        "row_tiles": columns,
-        **dict(zip(("image_a", "row_a", "column_a"), inputs.strides, strict=True)),
-        **dict(zip(("slices", "slice_a", "depth"), inputs.depth, strict=True)),
-        **dict(zip(("image_c", "row_c", "column_c"), outputs.strides, strict=True)),
-        **dict(zip(("rows_a", "columns_a"), inputs.size, strict=True)),
-        **dict(zip(("rows_c", "columns_c"), outputs.size, strict=True)),
-        "first_row": -inputs.low[0],
-        "first_column": -inputs.low[1],
-        "block_tiles": block,
-        "position_a": position,
-        "vector_a": vector,
-        "rows": layout.after_words(8 * ROW_WORDS * side(tile)),
-        "zeros": layout.after_words(4 * whole_vectors(max(inputs.features, outputs.features))),
-        "inputs_at": layout.after_words(positions(tile) * position),
-    }
+from engine.program.work.base import Footprint
+from engine.program.work.offsets import Offsets, table
 
 
 @dataclass(frozen=True, slots=True)
 class WinogradKernel(HostWork):
     """Transforms a kernel, whose elements have the byte offsets `k_b` [tap, input feature].
 
-    `columns` is the number of output features, and `stride_b` the bytes between them. `taps` are the
-    numbers of the taps by row and column of the window. Tiles have `tile` outputs along each side.
+    `columns` is the number of output features, and `stride_b` the bytes between them. `taps` [part, tap] are the
+    numbers of the taps of each part of the kernel, by row and column; -1 stands for zeros.
     """
 
     is_plain: ClassVar[bool] = True
@@ -130,67 +54,137 @@ class WinogradKernel(HostWork):
     kernel: Address
     transformed: Address
     k_b: Offsets
-    taps: tuple[int, ...]
+    taps: Offsets
+    features: int
     columns: int
     stride_b: int
-    element_type: str = "f32"
-    tile: int = OUTPUTS
+    element_type: str
+    axes: Axes
 
     @property
-    def features(self) -> int:
-        """The number of input features."""
-        return len(self.k_b) // TAPS
+    def parts(self) -> int:
+        """The number of parts of the kernel."""
+        return len(self.taps) // taps_of(self.axes)
 
     @property
     def unit_count(self) -> int:
-        return -(-self.columns // panel_columns()) * -(-self.features // KERNEL_BLOCK)
+        return -(-self.columns // panel_columns()) * self.parts * -(-self.features // KERNEL_BLOCK)
 
     def encode(self) -> Encoded:
-        """The fields of B, then those of the transform."""
-        from engine.codelets.convolutions.winograd import TAP_BYTES, Kernel, kernel_scratch, kernel_transform
+        """The fields of B, then those of the transform; scratch has offsets of columns, and the taps of a part."""
+        from engine.codelets.convolutions.winograd import TAP_BYTES, Kernel, kernel_transform
 
-        item = Shape(self.element_type).dtype.itemsize
+        item, layout = Shape(self.element_type).dtype.itemsize, ScratchLayout()
+        layout.area(8 * panel_columns())
         parameters = Kernel(
             **vars(right_operand(self.kernel, self.k_b, self.columns, self.stride_b, item)),
             transformed=self.transformed,
             features=self.features,
-            taps=np.array(self.taps, np.int64) * TAP_BYTES,
-            positions=np.arange(positions(self.tile)) * position_bytes(self.features, self.columns),
+            parts=self.parts,
+            numbers=self.taps.table,
+            taps=np.arange(taps_of(self.axes)) * TAP_BYTES,
+            positions=np.arange(positions(self.axes)) * position_bytes(self.parts * self.features, self.columns),
+            packed=layout.after_words(taps_of(self.axes) * TAP_BYTES),
         )
-        codelet = kernel_transform(self.element_type, self.tile)
-        return Encoded.of(codelet, block(parameters), kernel_scratch())
+        return Encoded.of(kernel_transform(self.element_type, self.axes), block(parameters), layout.space())
 
 
 @dataclass(frozen=True, slots=True)
 class WinogradTiles(HostWork):
     """Work on transformed tiles of `images` images A, and of outputs or their gradients, C.
 
-    What tiles read after the last rows and columns is zero. Tiles have `tile` outputs along each side. In images with
-    depth, the slices of inputs that a slice of outputs reads have equal parts of the features.
+    Tiles read the elements of `parts`, which are `steps` apart, with all features of A. What they read outside of a
+    part is zero. For several parts of the kernel they read further tiles, too.
     """
 
     images: int
     a: Images
     c: Images
-    tile: int
+    axes: Axes
+    parts: tuple[TilePart, ...]
+    steps: Pair
 
     @property
-    def tiles(self) -> tuple[int, int]:
+    def tiles(self) -> Pair:
         """Rows and columns of an image's tiles."""
-        rows, columns = (-(-size // self.tile) for size in self.c.size)
-        return rows, columns
+        return tiles_of(self.axes, self.c.size)
+
+    @property
+    def tile_count(self) -> int:
+        """The tiles of all images."""
+        return self.images * prod(self.tiles)
+
+    @property
+    def features(self) -> int:
+        """Features of all parts, also of the kernel's, over which products sum."""
+        return prod(axis.parts for axis in self.axes) * len(self.parts) * self.a.features
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds of the products."""
+        return self.tile_count * positions(self.axes) * self.features * self.c.features
+
+    @property
+    def part_features(self) -> int:
+        """Features of A, in whole vectors if there are several parts."""
+        return self.a.features if len(self.parts) == 1 else whole_vectors(self.a.features)
+
+    def fields(self, least: int, layout: ScratchLayout) -> tuple[dict[str, Any], np.ndarray]:
+        """Fields of `Tiles` and of blocks of at least `least` tiles, and offsets of the kernel's parts in scratch.
+
+        Adds areas to the scratch's layout.
+        """
+        features, (rows, columns) = self.part_features * len(self.parts), self.tiles
+        below, beside = (axis.parts - 1 for axis in self.axes)
+        tiles = block_tiles(features, self.c.features, self.axes, least)
+        if below and columns < tiles:
+            tiles = -(-tiles // columns) * columns
+        width = min(columns, tiles) + beside
+        vector = 4 * lanes() * _transformed_tiles(tiles, rows, columns, below, beside)
+        position = whole_vectors(features) // lanes() * vector + PADDING
+        fields = {
+            "a": self.a.record(self.parts, self.steps),
+            "c": self.c.record((TilePart(0, (0, 0), self.c.size),)),
+            "features": features,
+            "tiles": self.tile_count,
+            "image_rows": rows,
+            "row_tiles": columns,
+            "below": below,
+            "beside": beside,
+            "width": width,
+            "rows": layout.after_words(8 * ROW_WORDS * self.axes[0].side),
+            "zeros": layout.after_words(4 * whole_vectors(max(self.a.features, self.c.features))),
+            "block_tiles": tiles,
+            "vector_a": vector,
+            "position_a": position,
+            "inputs_at": layout.after_words(positions(self.axes) * position),
+        }
+        return fields, table((below + 1, width * 4 * lanes()), (beside + 1, 4 * lanes()))
+
+
+def _transformed_tiles(tiles: int, rows: int, columns: int, below: int, beside: int) -> int:
+    """Most tiles that a block of tiles reads, with those `below` and `beside` them.
+
+    Blocks that read tiles below are rows of tiles, or parts of one or two rows.
+    """
+    if not below:
+        return tiles + (-(-tiles // columns) + 1) * beside
+    if tiles < columns:
+        return 2 * (below + 1) * (tiles + beside)
+    runs = tiles // columns
+    return (runs + (1 + -(-runs // rows)) * below) * (columns + beside)
 
 
 @dataclass(frozen=True, slots=True)
 class WinogradProduct(WinogradTiles):
-    """Convolves images with a transformed kernel. A unit has `unit_rows` rows of tiles, counted through all images."""
+    """Convolves images with a transformed kernel. A unit has `unit_tiles` tiles, counted through all images."""
 
     transformed: Address
-    unit_rows: int
+    unit_tiles: int
 
     @property
     def unit_count(self) -> int:
-        return -(-self.images * self.tiles[0] // self.unit_rows)
+        return -(-self.tile_count // self.unit_tiles)
 
     def footprints(self) -> Iterator[Footprint]:
         """Footprints from the first to the last element of the images."""
@@ -200,24 +194,29 @@ class WinogradProduct(WinogradTiles):
         """The words of `TransformedProduct`; scratch has tables, transformed inputs, and products."""
         from engine.codelets.convolutions.winograd import TransformedProduct, product_of_tiles
 
-        features, outputs = self.a.features, self.c.features
-        tiles = block_tiles(features, outputs, self.tile)
-        tile_m = 4 * whole_vectors(outputs)
-        position_m = tiles * tile_m + PADDING
         layout = ScratchLayout()
+        position_b, tile_m = position_bytes(self.features, self.c.features), 4 * whole_vectors(self.c.features)
+        is_large = positions(self.axes) * position_b > LARGE_KERNEL
+        fields, shifts = self.fields(MOST_TILES if is_large else LEAST_TILES, layout)
+        tiles, whole = fields["block_tiles"], whole_vectors(self.a.features) // lanes() * fields["vector_a"]
+        position_m, parts = tiles * tile_m + PADDING, np.arange(len(self.parts)) * whole
+        even = len(self.parts) == 1 or self.a.features == self.part_features
         parameters = TransformedProduct(
-            **tile_fields(self, tiles, layout),
+            **fields,
+            parts=np.add.outer(shifts, parts).reshape(-1),
+            part_count=len(shifts) * len(parts),
+            is_even=int(even and len(shifts) == 1),
             transformed=self.transformed,
-            unit_tiles=self.unit_rows * self.tiles[1],
-            position_b=position_bytes(features, outputs),
+            unit_tiles=self.unit_tiles,
+            position_b=position_b,
             position_m=position_m,
             tile_m=tile_m,
             rows_of_a=layout.after_words(8 * tiles),
             rows_of_m=layout.after_words(8 * tiles),
-            k_of_a=layout.after_words(8 * features),
-            products_at=layout.after_words(positions(self.tile) * position_m),
+            k_of_a=layout.after_words(8 * self.features),
+            products_at=layout.after_words(positions(self.axes) * position_m),
         )
-        codelet = product_of_tiles(self.a.element_type, self.c.element_type, self.tile)
+        codelet = product_of_tiles(self.a.element_type, self.c.element_type, self.axes)
         return Encoded.of(codelet, block(parameters), layout.space())
 
 
@@ -225,106 +224,112 @@ class WinogradProduct(WinogradTiles):
 class WinogradGradient(WinogradTiles):
     """Sums of transformed inputs times transformed gradients of outputs.
 
-    Each part of `part_tiles` tiles has sums of its own, [part, position, input feature, output feature].
+    Each share of `share_tiles` tiles has sums of its own, [share, position, input feature, output feature].
     """
 
     sums: Address
-    part_tiles: int
+    share_tiles: int
 
     @property
-    def parts(self) -> int:
-        """The number of parts of the tiles."""
-        return -(-self.images * prod(self.tiles) // self.part_tiles)
+    def shares(self) -> int:
+        """The number of shares of the tiles."""
+        return -(-self.tile_count // self.share_tiles)
 
     @property
     def unit_count(self) -> int:
-        return self.parts * -(-self.a.features // GRADIENT_BLOCK)
+        return self.shares * -(-len(self.parts) * self.part_features // GRADIENT_BLOCK)
 
     def footprints(self) -> Iterator[Footprint]:
         """Footprints from the first to the last element of inputs, gradients and sums."""
         yield from (self.a.footprint(self.images, False), self.c.footprint(self.images, False))
-        size = self.parts * positions(self.tile) * position_bytes(self.a.features, self.c.features)
+        size = self.shares * positions(self.axes) * position_bytes(self.features, self.c.features)
         yield Footprint(self.sums, 0, size, True)
 
     def encode(self) -> Encoded:
         """The words of `Gradient`; scratch has tables, zeros, and transformed inputs and gradients."""
         from engine.codelets.convolutions.winograd_gradient import Gradient, gradient_of_tiles
 
-        features, outputs = self.a.features, self.c.features
-        tiles = block_tiles(features, outputs, self.tile, LEAST_GRADIENT_TILES)
-        pitch, position_sums = 4 * whole_vectors(outputs), position_bytes(features, outputs)
-        position_g = tiles * pitch + PADDING
         layout = ScratchLayout()
+        (fields, shifts), pitch = self.fields(LEAST_GRADIENT_TILES, layout), 4 * whole_vectors(self.c.features)
+        tiles, position_sums = fields["block_tiles"], position_bytes(self.features, self.c.features)
+        position_g, even = tiles * pitch + PADDING, self.a.features == self.part_features
+        exact = len(self.parts) * self.a.features
         parameters = Gradient(
-            **tile_fields(self, tiles, layout),
+            **fields,
+            group=exact if even else self.a.features,
+            whole_group=exact if even else self.part_features,
+            shifts=shifts,
+            shift_count=len(shifts),
+            shift_features=exact,
             sums=self.sums,
-            part_tiles=self.part_tiles,
-            part_bytes=positions(self.tile) * position_sums,
+            share_tiles=self.share_tiles,
+            share_bytes=positions(self.axes) * position_sums,
             position_sums=position_sums,
             feature_sums=pitch,
             position_g=position_g,
-            features_of_a=layout.after_words(8 * features),
+            features_of_a=layout.after_words(8 * exact),
             k=layout.after_words(8 * tiles),
-            rows_of_sums=layout.after_words(8 * features),
-            gradients_at=layout.after_words(positions(self.tile) * position_g),
+            rows_of_sums=layout.after_words(8 * exact),
+            gradients_at=layout.after_words(positions(self.axes) * position_g),
         )
-        codelet = gradient_of_tiles(self.a.element_type, self.tile)
-        return Encoded.of(codelet, block(parameters), layout.space())
+        return Encoded.of(gradient_of_tiles(self.a.element_type, self.axes), block(parameters), layout.space())
 
 
 @dataclass(frozen=True, slots=True)
 class WinogradSums(HostWork):
-    """Adds the partial sums of `parts`, and transforms them to taps at byte offsets `taps`.
+    """Adds `shares` partial sums, each [position, part, input feature, output feature], and transforms them to taps.
 
-    Features are `feature_c` bytes apart. The `depth` slices of taps have equal parts of the features, and are `slice_c`
-    bytes apart.
+    `parts` are the numbers of the parts with taps, of `part_count`. `taps` [part, tap] are byte offsets in C; a tap
+    that does not exist has the first tap's. Features are `feature_c` bytes apart.
     """
 
     sums: Address
     c: Address
-    parts: int
+    shares: int
     features: int
     outputs: int
+    part_count: int
+    parts: tuple[int, ...]
     taps: Offsets
     feature_c: int
-    depth: int = 1
-    slice_c: int = 0
-    result_type: str = "f32"
-    tile: int = OUTPUTS
+    result_type: str
+    axes: Axes
+
+    @property
+    def position(self) -> int:
+        """Bytes between positions of the sums."""
+        return position_bytes(self.part_count * self.features, self.outputs)
 
     @property
     def unit_count(self) -> int:
-        return self.features
+        return len(self.parts) * self.features
 
     def footprints(self) -> Iterator[Footprint]:
         """Footprints from the first to the last sum and result."""
-        position = position_bytes(self.features, self.outputs)
-        yield Footprint(self.sums, 0, self.parts * positions(self.tile) * position, False)
-        last = (self.features // self.depth - 1) * self.feature_c, (self.depth - 1) * self.slice_c
-        ends = [
-            int(tap) + feature + deep for tap in self.taps.table for feature in (0, last[0]) for deep in (0, last[1])
-        ]
-        yield Footprint(self.c, min(ends), max(ends) + Shape(self.result_type).dtype.itemsize * self.outputs, True)
+        yield Footprint(self.sums, 0, self.shares * positions(self.axes) * self.position, False)
+        last, found = (self.features - 1) * self.feature_c, self.taps.table
+        end = int(found.max()) + max(0, last) + Shape(self.result_type).dtype.itemsize * self.outputs
+        yield Footprint(self.c, int(found.min()) + min(0, last), end, True)
 
     def encode(self) -> Encoded:
         """The words of `Sums`; scratch has the sums of one input feature."""
         from engine.codelets.convolutions.winograd_gradient import Sums, sums_of_taps
 
-        position, pitch = position_bytes(self.features, self.outputs), 4 * whole_vectors(self.outputs)
+        pitch = 4 * whole_vectors(self.outputs)
         parameters = Sums(
             sums=self.sums,
             c=self.c,
-            parts=np.arange(self.parts) * (positions(self.tile) * position),
-            count=self.parts,
+            addends=np.arange(self.shares) * (positions(self.axes) * self.position),
+            count=self.shares,
             outputs=self.outputs,
-            position_sums=position,
             feature_sums=pitch,
             feature_c=self.feature_c,
-            slice_features=self.features // self.depth,
-            slice_c=self.slice_c,
+            features=self.features,
+            parts=np.array(self.parts) * (self.features * pitch),
             taps=self.taps.table,
-            positions=np.arange(positions(self.tile)) * pitch,
+            positions=np.arange(positions(self.axes)) * self.position,
+            places=np.arange(positions(self.axes)) * pitch,
             added=RESERVED_SCRATCH,
         )
-        codelet = sums_of_taps(self.result_type, self.tile)
-        return Encoded.of(codelet, block(parameters), positions(self.tile) * pitch)
+        codelet = sums_of_taps(self.result_type, self.axes)
+        return Encoded.of(codelet, block(parameters), positions(self.axes) * pitch)

@@ -12,7 +12,7 @@ from math import prod
 from engine.codelets.language.encoded import CodeletWork
 from engine.codelets.pooling.pool_axis import pool_axis
 from engine.codelets.pooling.pool_windows import PooledImages, pool_windows
-from engine.host.convolutions.winograd_work import Strides
+from engine.host.convolutions.images import Strides
 from engine.ir.attributes import WindowDimension
 from engine.ir.pooling import FEWEST_CHANNELS, MOST_COLUMNS
 from engine.ir.shape import Shape

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.codelets.convolutions.tile_transform import KernelTransform
 from engine.codelets.products.pack_panels import PanelPacking
 from engine.host.convolutions.winograd_work import WinogradKernel
 from engine.host.passes.shared_panels import PANEL, pack_before
@@ -52,7 +51,7 @@ def _marked(program: Program) -> Program:
     """The program with compute sets that prepare constants marked to run once, and their results kept."""
     uses, sets = BufferUses(program), list(program.compute_sets)
     for at, each in enumerate(sets):
-        if not isinstance(each.work, PanelPacking | WinogradKernel | KernelTransform) or _repeats(program, at):
+        if not isinstance(each.work, PanelPacking | WinogradKernel) or _repeats(program, at):
             continue
         [written] = (span.buffer for span in each.writes)
         alone = written.kind == "arena" and list(uses.writers(written)) == [at] and written not in program.outputs

@@ -1,0 +1,156 @@
+"""Tiles of images that Winograd's convolutions transform, numbered by image, row and column.
+
+A tile has several parts if products sum over slices of an image with depth, or over phases of the inputs of a strided
+convolution. A kernel of several parts also reads tiles further on, below and beside a tile.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from engine.codelets.convolutions.cook_toom import ROW_WORDS, Axes, transform_of
+from engine.codelets.convolutions.winograd_runs import reading_runs
+from engine.codelets.language.build import Inner, inner
+from engine.codelets.language.memory import store_f32, store_i64
+from engine.codelets.language.record import Address, Record, Table, word
+from engine.codelets.language.vector import BYTES
+from engine.machine_code.processor import lanes
+
+LANES = lanes()
+
+
+class TiledPart(Record):
+    """The elements that tiles of one part read, from `offset` bytes of an image on."""
+
+    offset: int
+    first_row: int  # of the first tile; first_column likewise
+    first_column: int
+    rows: int  # that exist: other rows of a tile are zeros, and so are other columns
+    columns: int
+
+
+class TiledImages(Record):
+    """TiledImages of contiguous features."""
+
+    array: Address
+    features: int  # of each part
+    image: int  # bytes between images, and between rows and columns of a tile's elements
+    row: int
+    column: int
+    slices: int  # of outputs of an image, if it has depth: tiles count them as images
+    slice: int  # bytes between slices
+    parts: Table  # of TiledPart
+
+
+class Tiles(Record):
+    """Tiles that are read from images."""
+
+    a: TiledImages
+    tiles: int
+    image_rows: int  # rows of tiles of an image
+    row_tiles: int
+    below: int  # rows of tiles further on that are read, and columns
+    beside: int
+    width: int  # tiles between rows of transformed tiles, if rows below are read
+    rows: int  # offsets in scratch: a tile's table of rows, and zeros for its features
+    zeros: int
+
+
+@inner
+def fill_zeros(parameters: int, features: int, scratch: int) -> None:
+    """Writes the zeros that stand for rows of tiles outside of an image."""
+    for i in range(features):
+        store_f32(scratch + word(parameters, Tiles.ZEROS) + 4 * i, 0.0)
+
+
+@inner
+def fill_rows(
+    parameters: int, table: int, source: int, row: int, rows: int, extent: int, pitch: int, column: int
+) -> None:
+    """Fills the table of `rows` rows from `row` on; rows that are not 0 <= row < `extent` are zeros."""
+    zeros = table + word(parameters, Tiles.ZEROS) - word(parameters, Tiles.ROWS)
+    for i in range(row, row + rows):
+        inside = 0 <= i and i < extent
+        store_i64(table, source + i * pitch if inside else zeros)
+        store_i64(table + 8, column if inside else 0)
+        table += 8 * ROW_WORDS
+
+
+@cache
+def reading_tiles(kind: str, axes: Axes, element_type: str) -> Inner:
+    """Makes the function that transforms tiles of images of this type; `kind` is "inputs" or "gradients"."""
+    transform, item = transform_of(kind, axes), BYTES[element_type]
+    transform_run, height = reading_runs(transform, element_type), len(transform.rows[0])
+    tile_rows, tile_columns = transform.outputs
+
+    @inner
+    def read_run(
+        parameters: int,
+        images: int,
+        image: int,
+        place: tuple[int, int],
+        run: int,
+        feature: int,
+        features: int,
+        target: int,
+        pitches: tuple[int, int, int],
+        scratch: int,
+    ) -> None:
+        """Transforms some features of a run of tiles, from the tile at the row and column `place` on."""
+        row, column = place
+        table, of_part = scratch + word(parameters, Tiles.ROWS), word(images, TiledImages.FEATURES)
+        pitch, step = word(images, TiledImages.ROW), word(images, TiledImages.COLUMN)
+        whole, done = (of_part + LANES - 1) // LANES * LANES, 0
+        while done < features:
+            at = (feature + done) % whole
+            part = TiledPart.read(word(images, TiledImages.PARTS), (feature + done) // whole)
+            some = min(features - done, whole - at)
+            source, first = image + part.offset + item * at, part.first_row + tile_rows * row
+            fill_rows(parameters, table, source, first, height, part.rows, pitch, step)
+            begin, into = part.first_column + tile_columns * column, target + done // LANES * pitches[1]
+            ahead = tile_rows * pitch
+            transform_run(table, begin, part.columns, run, into, pitches, ahead, min(some, of_part - at))
+            done += some
+
+    @inner
+    def read_tiles(
+        parameters: int,
+        images: int,
+        further: tuple[int, int],
+        tile: int,
+        count: int,
+        feature: int,
+        features: int,
+        target: int,
+        pitches: tuple[int, int, int],
+        places: int,
+        scratch: int,
+    ) -> None:
+        """Transforms some features of `count` tiles, and of `further` rows and columns of tiles below and beside them.
+
+        `pitches` are the bytes between tiles, vectors and positions of the target. Features count all parts, each of
+        whole vectors. The table `places`, if it is not 0, gets the offset of each tile. Rows of tiles whose next row
+        follows are transformed once.
+        """
+        row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
+        row, column, slices = tile // row_tiles, tile % row_tiles, word(images, TiledImages.SLICES)
+        (below, beside), done, begin, follows = further, 0, 0, False
+        while done < count:
+            run = min(count - done, row_tiles - column)
+            width = (word(parameters, Tiles.WIDTH) if below > 0 else run + beside) * pitches[0]
+            number, first = row // image_rows, 0
+            if follows and row % image_rows > 0:
+                begin, first = begin - below * width, below
+            image = word(images, TiledImages.ARRAY) + number // slices * word(images, TiledImages.IMAGE)
+            image += number % slices * word(images, TiledImages.SLICE)
+            for each in range(first, below + 1):
+                place, into = (row % image_rows + each, column), target + begin + each * width
+                read_run(parameters, images, image, place, run + beside, feature, features, into, pitches, scratch)
+            for i in range(run if places != 0 else 0):
+                store_i64(places + 8 * (done + i), begin + i * pitches[0])
+            begin += (below + 1) * width
+            follows = run == row_tiles
+            done += run
+            row, column = row + 1, 0
+
+    return read_tiles
