@@ -30,7 +30,7 @@ class TiledPart(Record):
 
 
 class TiledImages(Record):
-    """TiledImages of contiguous features."""
+    """Images of contiguous features, as tiles read and write them."""
 
     array: Address
     features: int  # of each part
