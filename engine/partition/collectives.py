@@ -40,7 +40,11 @@ def synchronise(
     config, replicas = config_of(collective), len(copies)
     target = target_of(collective)
     if target == ALL_TO_ALL:
-        _check_all_to_all(collective, config["number_of_replicas"], replicas)
+        if config["number_of_replicas"] != replicas:
+            raise ConfigurationError(
+                f"Expected the replication factor of all_to_all to be the number of replicas. Received: "
+                f"{config['number_of_replicas']} for {_position(collective)}. Nearest: {replicas}."
+            )
         return _all_to_all(b, copies, config["split_dimension"], config["concat_dimension"])
     size = config.get("replica_group_size") or replicas
     if size < 0 or replicas % size:
@@ -130,18 +134,6 @@ def _all_to_all(b: Builder, copies: Copies, split: int, joined: int) -> list[Ins
     return [b.concatenate([block(copy, number) for copy in copies], joined) for number in range(len(copies))]
 
 
-def _check_all_to_all(collective: Instruction, number: int, replicas: int) -> None:
-    if number != replicas:
-        raise ConfigurationError(
-            f"Expected the replication factor of all_to_all to be the number of replicas. Received: {number} for "
-            f"{_position(collective)}. Nearest: {replicas}."
-        )
-
-
-def _square(b: Builder, copy: Instruction) -> Instruction:
-    return b.multiply(copy, copy)
-
-
 def _is_true(b: Builder, copy: Instruction) -> Instruction:
     shape = copy.array_shape
     return b.compare(copy, b.splat(0, shape.dimensions, shape.element_type), "NE")
@@ -154,7 +146,7 @@ OPERATIONS: dict[str, tuple[str, Callable[[Builder, Instruction], Instruction] |
     "MAX": ("maximum", None),
     "LOGICAL_AND": ("and", _is_true),
     "LOGICAL_OR": ("or", _is_true),
-    "SQUARE_ADD": ("add", _square),
+    "SQUARE_ADD": ("add", lambda b, copy: b.multiply(copy, copy)),
 }
 """The operations of reduce-scatter: the opcode that combines two copies, and the function applied to each before."""
 

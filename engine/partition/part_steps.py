@@ -46,7 +46,8 @@ def part_steps(
     module: Module, roles: Sequence[str], parts: Cut, placement: Placement, plans: Sequence[PartPlan]
 ) -> list[PartStep]:
     """The steps of all parts that have results, in the order of positions, and then the updates."""
-    steps = [_Step(module, roles, parts).of_plan(plan, placement) for plan in plans if _makes_anything(plan)]
+    making = (plan for plan in plans if plan.crossings or plan.marks or plan.states or plan.last)
+    steps = [_Step(module, roles, parts).of_plan(plan, placement) for plan in making]
     updates, stages = taken(parts.updates, set(parts.marks)), update_stages(module, parts, placement)
     for stage in range(placement.stages):
         values = {number: updates[number] for number, its in stages.items() if its == stage}
@@ -88,10 +89,6 @@ def _foreign(values: Mapping[int, Instruction], stage: int, parts: Cut, placemen
         for each, of in stages.items()
         if of and stage not in of and isinstance(each.shape, Shape) and (each in marks or _elements(each) <= SMALL)
     }
-
-
-def _makes_anything(plan: PartPlan) -> bool:
-    return bool(plan.crossings or plan.marks or plan.states or plan.last)
 
 
 def _own_mark(value: Instruction, variable: Instruction, marks: set[Instruction]) -> Instruction | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -201,7 +202,8 @@ class ChangeEstimator:
         summed = any(tensor.name.startswith(ACCUMULATOR) for tensor in found.liveness)
         self.accumulates = bool(backward_begin(program)) and not summed and bool(self._accumulators(found))
         self._estimates = {found.assumptions: found}
-        self._peaks: dict[Change, int] = {}
+        self.peak_of = cache(self._peak_of)
+        """The bytes on the fullest tile of all IPUs with a change."""
         self._scaled: dict[tuple[Assumptions, int, bool], list[LiveRange]] = {}
         self._recomputed: dict[Change, list[LiveRange]] = {}
 
@@ -232,12 +234,6 @@ class ChangeEstimator:
         scaled = change.batch or change.half_precision or self._offloads(change)
         takes = STAGES_TAKE if change.ipus > 1 else SCALED_TAKE if scaled else 1
         return self.peak_of(change) * takes <= self.capacity
-
-    def peak_of(self, change: Change) -> int:
-        """The bytes on the fullest tile of all IPUs."""
-        if change not in self._peaks:
-            self._peaks[change] = self._estimated(change)
-        return self._peaks[change]
 
     def smaller_batch(self, change: Change) -> Change | None:
         """Halve the batch until the program fits, at least to 1; None for a program whose batch is below 2."""
@@ -292,7 +288,7 @@ class ChangeEstimator:
             found.append(f"pipelining over {change.ipus} IPUs")
         return " + ".join(found)
 
-    def _estimated(self, change: Change) -> int:
+    def _peak_of(self, change: Change) -> int:
         if change.recomputes:
             return self._peak_recomputing()
         compute_sets = len(self.program.compute_sets)

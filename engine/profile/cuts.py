@@ -31,7 +31,7 @@ def candidate_cuts(convolution: PlannedConvolution, target: Target) -> Cuts:
 def _candidates(groups: int, rows: int, outputs: int, k: int, tiles: int) -> np.ndarray:
     """Int64 [n, 4]: number of blocks of groups, rows, outputs and k, whose product is at most `tiles`."""
     if tiles <= FEW_TILES:
-        across = _distinct(groups, tiles)
+        across = sorted({-(-groups // -(-groups // c)) for c in range(1, min(groups, tiles) + 1)})
         three = _all_of_three(tiles)
         cuts = np.concatenate([np.column_stack([np.full(len(three), g), three]) for g in across])
         cuts = cuts[cuts.prod(axis=1) <= tiles]
@@ -68,10 +68,6 @@ def nice_cuts(extent: int, most: int) -> list[int]:
     extent = max(1, extent)
     blocks = {-(-extent // c) for c in (*FIRST_CUTS, most) if c <= extent} | {p for p in NICE_COUNTS if p <= extent}
     return sorted({-(-extent // p) for p in blocks if -(-extent // p) <= most})
-
-
-def _distinct(extent: int, most: int) -> list[int]:
-    return sorted({-(-extent // -(-extent // c)) for c in range(1, min(extent, most) + 1)})
 
 
 @cache

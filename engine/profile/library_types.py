@@ -69,7 +69,7 @@ class Islands:
         for number, each in enumerate(compute_sets):
             for places in self._connected(number, each):
                 for place in places[1:]:
-                    self._unite(places[0], place)
+                    self._leader[self._find(places[0])] = self._find(place)
 
     def narrowed(self) -> Halves:
         """Find the terms and arrays that are fp32 in a program and 16-bit floats in a chip's library."""
@@ -93,9 +93,6 @@ class Islands:
         while place != root:
             self._leader[place], place = root, self._leader.get(place, root)
         return root
-
-    def _unite(self, one: Place, other: Place) -> None:
-        self._leader[self._find(one)] = self._find(other)
 
     def _connected(self, number: int, compute_set: ComputeSet) -> Iterator[list[Place]]:
         """Sets of places of one compute set that values connect."""

@@ -60,7 +60,8 @@ class Trust:
 def prediction_error(estimate: StepCosts) -> dict[str, float]:
     """Relative errors (0.2 for 20 %) of a step's "compute", "exchange", "sync", "host" and "total"."""
     several = estimate.replicas > 1 or estimate.pipeline is not None
-    found = {"compute": _compute_error(estimate)}
+    whole = sum(cost.compute for cost in estimate.costs)
+    found = {"compute": sum(cost.compute * _error_of(cost) for cost in estimate.costs) / max(1, whole)}
     for part, groups in OF_ONE_IPU.items():
         found[part] = _worst(groups + (OF_SEVERAL.get(part, ()) if several else ()))
     host = estimate.exposed_host / max(1, estimate.cycles_per_step)
@@ -133,11 +134,6 @@ def _unlike(cost: ComputeSetCost) -> str:
 
 def _trust(regime: str, share: float) -> Trust:
     return Trust(regime, share, bounds().get(regime))
-
-
-def _compute_error(estimate: StepCosts) -> float:
-    whole = sum(cost.compute for cost in estimate.costs)
-    return sum(cost.compute * _error_of(cost) for cost in estimate.costs) / max(1, whole)
 
 
 def _error_of(cost: ComputeSetCost) -> float:

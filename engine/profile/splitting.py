@@ -31,11 +31,12 @@ def split(program: Program, found: Estimate, ipus: int, recomputing: list[LiveRa
     owners = _owners(program, stages)
     splits: list[Split] = []
     waiting = _inputs(program, stages, ipus)
+    sums_gradients = any(tensor.name.startswith(ACCUMULATOR) for tensor in found.liveness)
     for stage in range(ipus):
         mine = [p for p in blocks if _stage_of(p, stages, owners, stage) == stage]
         if recomputing:
             mine += _in_flight(found, waiting[stage], IN_FLIGHT * (ipus - 1 - stage))
-            mine += [] if _sums_gradients(found) else [p for p in mine if p.category == WEIGHTS]
+            mine += [] if sums_gradients else [p for p in mine if p.category == WEIGHTS]
         share = {name: (size * counts[stage]).astype(np.int64) for name, size in found.tiles.fixed.items()}
         splits.append((mine, share))
     return splits
@@ -126,7 +127,3 @@ def _in_flight(found: Estimate, inputs: list[Buffer], copies: int) -> list[LiveR
         placement = placer.place(buffer.shape.elements * copies, buffer.shape.dtype.itemsize)
         blocks.append(LiveRange(placement, -1, 0, ACTIVATIONS, buffer))
     return blocks
-
-
-def _sums_gradients(found: Estimate) -> bool:
-    return any(tensor.name.startswith(ACCUMULATOR) for tensor in found.liveness)

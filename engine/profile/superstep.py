@@ -54,7 +54,8 @@ def lookup_at_home(compute_set: ComputeSet, layouts: Layouts) -> Lookup | None:
 
 def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> SuperstepCost:
     work = work_of(compute_set, layouts.library)
-    item = _item_bytes(compute_set)
+    spans = compute_set.writes or compute_set.reads
+    item = max((s.buffer.shape.dtype.itemsize for s in spans), default=4)
     operations, points = work.operations, work.points
     if compute_set.work_estimate.multiply_adds:
         points = compute_set.work_estimate.multiply_adds
@@ -161,11 +162,6 @@ def _partial_results(compute_set: ComputeSet, run: Spread) -> tuple[int, int]:
         terms = -(-terms // compute_set.units)
     results = prod(e for e, reduced in zip(extents, nest.reduced, strict=True) if not reduced)
     return min(run.tiles, -(-terms // run.per_tile)), results * len(nest.reductions)
-
-
-def _item_bytes(compute_set: ComputeSet) -> int:
-    spans = compute_set.writes or compute_set.reads
-    return max((s.buffer.shape.dtype.itemsize for s in spans), default=4)
 
 
 PARTIAL_BYTES = 4
