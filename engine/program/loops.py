@@ -138,7 +138,9 @@ def _compute_set(
         (writes if reached.writes else reads).append(span)
     parts = nest, tuple(draft.extents), plan.grain, tuple(operands)
     work = FusedLoop(*parts) if elidable is None else Copy(*parts, elidable=elidable)
-    work_estimate = WorkEstimate(elements=draft.count_operations(), element_type=_widest(draft))
+    types = [r.element_type for r in draft.reached if r.source is not None]
+    widest = max(types, key=lambda t: Shape(t).dtype.itemsize, default="f32")
+    work_estimate = WorkEstimate(elements=draft.count_operations(), element_type=widest)
     return ComputeSet(name, work, plan.units, reads, writes, work_estimate, op_name, origins=draft.origins)
 
 
@@ -167,8 +169,3 @@ def written_partition(plan: UnitCut, buffer: Buffer) -> Partition | None:
     """The slice that each unit writes, of the only array that a draft writes."""
     (reached,) = (each for each in plan.draft.reached if each.writes)
     return _partition(plan, reached, buffer)
-
-
-def _widest(draft: Draft) -> str:
-    types = [r.element_type for r in draft.reached if r.source is not None]
-    return max(types, key=lambda t: Shape(t).dtype.itemsize, default="f32")
