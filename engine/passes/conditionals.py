@@ -27,8 +27,9 @@ STAYS_A_BRANCH = EFFECTS | opcodes_of("random") | {"while", "custom-call"}
 
 @on_each("conditional")
 def conditionals_to_selects(instruction: Instruction) -> Instruction | None:
-    """Calls all branches that only compute and selects by the predicate, or by the branch index (out of range: the
-    last).
+    """Calls all branches that only compute, and selects one by the predicate, or by the branch index.
+
+    An index out of range takes the last branch.
     """
     choice, *arguments = instruction.operands
     is_pred = choice.array_shape.element_type == "pred"
