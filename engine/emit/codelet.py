@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from math import gcd
 
-from engine.codelets.language.lanes import I64, ITEM_BYTES, VOID, Lanes
+from engine.codelets.language.lanes import I64, ITEM_BYTES, SIDE_BY_SIDE, VOID, Lanes
 from engine.emit import extremum
 from engine.emit.checks import Checks
 from engine.emit.contraction import contracted
@@ -20,8 +20,6 @@ from engine.machine_code.abi import ARGUMENTS
 from engine.machine_code.llvm import ir
 from engine.program.nest import Index, Input, Nest, Reduction
 
-SIDE_BY_SIDE = 4
-"""Vectors of columns that are reduced together: 256 bytes of a row with AVX-512, on which this was timed."""
 MANY_SIDE_BY_SIDE = 8
 """Vectors of columns of 16-bit floats that are reduced together: 16 were slower on a Zen 5."""
 Addresses = list[ir.Value]

@@ -2,7 +2,7 @@
 
 A square of a zero is +0, and +0 added to a sum of squares changes no bit; zeros are finite. So the *reader*, a
 generated codelet that reduces the elements of a unit, runs on the sums of the named rows, in order, with zeros between
-them. The zeros move each element to the lane that it has in the whole table.
+them. The zeros move each element to the vector and lane that it has in the whole table, among those side by side.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from engine.codelets.host.rows import copy_memory
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
+from engine.codelets.language.lanes import SIDE_BY_SIDE
 from engine.codelets.language.memory import call4, load_i8, load_i64, store_i8, store_i64
 from engine.codelets.language.record import Record, block, word
 from engine.codelets.language.scratch import after
@@ -26,11 +27,14 @@ from engine.codelets.rows.row_sums import (
     sum_rows,
 )
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.processor import lanes
 from engine.program.work.fused_loop import Strided
 from engine.program.work.row_sums import ReducedRowsWork
 
-LANES = 16
-"""Float32 lanes of the widest vectors, a multiple of the lanes of all narrower vectors."""
+PLACES = 16 * SIDE_BY_SIDE
+"""Elements of the widest vectors that are reduced side by side, a multiple of those of all narrower ones."""
+TOGETHER = lanes() * SIDE_BY_SIDE
+"""Elements of this processor's vectors side by side. A unit's last, fewer elements are reduced vector by vector."""
 
 
 class ReducedRows(Record):
@@ -53,15 +57,21 @@ def _flag(summed: RowSums, flags: int, begin: int, end: int, flag: int) -> None:
 
 
 @inner
+def _filled(taken: int, count: int, place: int) -> int:
+    """Appends zeros to `count` elements until the next one has this place; returns their new number."""
+    zeros = (place - count) & (PLACES - 1)
+    clear(taken + 4 * count, zeros)
+    return count + zeros
+
+
+@inner
 def _take(taken: int, count: int, begin: int, first: int, last: int, sums: int, width: int) -> int:
     """Appends zeros, and a row's elements first <= element < last, to `count` elements; returns their new number.
 
     The row's elements begin with number `begin`.
     """
     start, end = max(first, begin), min(last, begin + width)
-    zeros = (start - first - count) & (LANES - 1)
-    clear(taken + 4 * count, zeros)
-    count += zeros
+    count = _filled(taken, count, start - first)
     copy_memory(taken + 4 * count, sums + 4 * (start - begin), 4 * (end - start))
     return count + end - start
 
@@ -95,21 +105,28 @@ def reduced_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
     taken = after(flags, (chunk_rows + 63) >> 6 << 6)
     clear(sums, summed.chunk_bytes >> 2)
     clear(flags, (chunk_rows + 63) >> 6 << 4)
-    clear(taken, LANES)
+    clear(taken, PLACES)
     copy_memory(block, reader, 8 * summed.reader_words)
     put_sums(summing, summed, block, taken)
     for unit in range(lo, hi):
         first = unit * given.unit_elements
         last = min(first + given.unit_elements, given.elements)
-        count = LANES
+        whole = first + (last - first) // TOGETHER * TOGETHER
+        count, is_whole = PLACES, True
         for chunk in range(first // of_chunk, (last - 1) // of_chunk + 1):
             begin, end = entries_of(summed, chunk)
             if begin < end:
                 sum_rows(summing, summed, sums, begin, end)
                 _flag(summed, flags, begin, end, 1)
-                count = _take_rows(taken, count, chunk * of_chunk, first, last, sums, width, flags, chunk_rows)
+                row = chunk * of_chunk
+                count = _take_rows(taken, count, row, first, whole, sums, width, flags, chunk_rows)
+                if row + of_chunk > whole:
+                    count = _filled(taken, count, 0) if is_whole else count
+                    is_whole = False
+                    count = _take_rows(taken, count, row, whole, last, sums, width, flags, chunk_rows)
                 _flag(summed, flags, begin, end, 0)
                 clear_rows(summed, sums, begin, end)
+        count = _filled(taken, count, 0) if is_whole else count
         store_i64(block + 8 * given.grain, count)
         store_i64(block + 8 * given.extent, count)
         store_i64(block + 8 * given.result, word(reader, given.result) + given.pitch * unit)
@@ -132,7 +149,7 @@ def encoded_reduced_rows(work: ReducedRowsWork) -> Encoded:
         pitch=operand.pitch,
     )
     rows = min(work.named, reader.grain // width + 2)
-    taken = 4 * (LANES + rows * (width + LANES))
+    taken = 4 * (3 * PLACES + rows * (width + PLACES))
     return Encoded.of(
         reduced_rows,
         block(head, inner.parts()),

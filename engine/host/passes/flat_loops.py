@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import gcd
 
-from engine.codelets.language.lanes import ITEM_BYTES, is_complex
+from engine.codelets.language.lanes import ITEM_BYTES, SIDE_BY_SIDE, is_complex
 from engine.host.unit_chain import with_works
 from engine.machine_code.processor import lanes
 from engine.program.nest import Reduction
@@ -26,8 +26,6 @@ FEWEST_ROWS = 16
 """Rows of a unit from which on composing repeated vectors pays."""
 FEWEST_REDUCED_ROWS = 64
 """Rows of a unit from which on folding accumulators of several rows pays."""
-SUMS_SIDE_BY_SIDE = 4
-"""Vectors of columns that are reduced side by side without a period."""
 REDUCED_TYPES = {"f32", "f64", "s32", "u32", "s64", "u64"}
 """Types of accumulators."""
 
@@ -90,7 +88,7 @@ def _with_reduced_rows(work: FusedLoop) -> FusedLoop:
         rows = min(rows, work.grain)
     elif work.grain < columns:
         return work
-    if rows < FEWEST_REDUCED_ROWS or columns >= SUMS_SIDE_BY_SIDE * lanes():
+    if rows < FEWEST_REDUCED_ROWS or columns >= SIDE_BY_SIDE * lanes():
         return work
     sums = [access for each in reductions for access in each.accesses]
     kinds = [each.inner if at in sums else _kind(work, at) for at, each in enumerate(nest.accesses)]
