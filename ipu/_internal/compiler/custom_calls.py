@@ -89,12 +89,12 @@ class _Functions:
         }
         checks = self._checks(operations.values(), graph) if self.checks else {}
         definition = context.context().get_function_def(name)
-        # A tape changes the function that an operation of a graph calls, but not that of the definition.
+        # A tape adds operations to a graph and changes the functions that others call, but not those of the definition.
         nodes = {node.name: node for node in definition.node_def}
         called = {
             key: self._of_call(each, nodes[key], graph, by_xla)
             for key, each in operations.items()
-            if each.type in CALLS and not (key in checks and each.type in BRANCHES)
+            if each.type in CALLS and key in nodes and not (key in checks and each.type in BRANCHES)
         }
         called = {key: renamed for key, renamed in called.items() if renamed}
         draws = not by_xla and any(map(drawn_otherwise, operations.values()))
