@@ -119,9 +119,11 @@ def test_layers_and_their_gradients(
 
 
 def test_gradient_by_an_input_of_few_features_is_added_where_it_overlaps() -> None:
-    assert overlap_types(layer(6, 16, 14, 5, "input")) == {"f32"}
-    assert not overlap_types(layer(6, 16, 14, 5, "none"))
-    assert overlap_types(layer(6, 16, 14, 5, "input", "f16")) == {"f16"}
+    """With 4 lanes, two vectors of 6 features have few zeros, and transforms are faster."""
+    with lowered_for("x86-64-v3"):
+        assert overlap_types(layer(6, 16, 14, 5, "input")) == {"f32"}
+        assert not overlap_types(layer(6, 16, 14, 5, "none"))
+        assert overlap_types(layer(6, 16, 14, 5, "input", "f16")) == {"f16"}
 
 
 def test_a_layer_of_few_features_is_done_in_groups() -> None:
