@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 PERFORMANCE = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-MACHINES = {"Zen 4": "(znver4,", "Zen 5": "(znver5,", "Xeon": "matrix registers"}
+MACHINES = {"Zen 4": "(znver4,", "Zen 5": "(znver5,", "AVX2": "(znver5 with x86-64-v3", "Xeon": "matrix registers"}
 """Columns of the table, and what the headings of performance.md call these machines."""
 KINDS = {
     "dense, small or tabular": ("mlp", "tabular", "vae"),

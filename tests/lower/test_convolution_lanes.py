@@ -119,7 +119,7 @@ def test_layers_and_their_gradients(
 
 
 def test_gradient_by_an_input_of_few_features_is_added_where_it_overlaps() -> None:
-    """With 4 lanes, two vectors of 6 features have few zeros, and transforms are faster."""
+    """Two vectors of 4 lanes have few zeros beside 6 features, so transforms are faster there."""
     with lowered_for("x86-64-v3"):
         assert overlap_types(layer(6, 16, 14, 5, "input")) == {"f32"}
         assert not overlap_types(layer(6, 16, 14, 5, "none"))
