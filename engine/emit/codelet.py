@@ -164,7 +164,7 @@ class CodeletEmitter:
         else:
             held = self._neutral_accumulators() if nest.splits_reduction else self._initial(addresses)
         wide = lanes.width > 1 and not self.parallel and all(isinstance(each.combine, str) for each in nest.reductions)
-        together, each = SIDE_BY_SIDE if wide and is_short(nest) else 1, len(held)
+        together = SIDE_BY_SIDE if wide and is_short(nest) else 1
 
         def inner(at: Addresses, inside: Carried) -> Carried:
             ready = self._splats(at)
@@ -174,9 +174,7 @@ class CodeletEmitter:
                 points = [self._point(self._along(at, each), mask, ready) for each in indices]
                 if count > 1:
                     evaluate_together(points, self._results())
-                own = [held[number * each : (number + 1) * each] for number in range(count)]
-                after = [h for p, before in zip(points, own, strict=True) for h in self._combine_point(p, before, mask)]
-                return after + held[count * each :]
+                return self._combine_points(points, held, mask)
 
             return lane_loop(lanes, *self.ranges[-1], inside, leaf, (together,) if together > 1 else ())
 
@@ -224,8 +222,7 @@ class CodeletEmitter:
             points = [point(index, number, None) for number in range(count)]
             if each or has_long_chains(nest):
                 evaluate_together(points, self._results())
-            own = [held[number * each : (number + 1) * each] for number in range(count)]
-            return [h for at, before in zip(points, own, strict=True) for h in self._combine_point(at, before, None)]
+            return self._combine_points(points, held, None)
 
         def rest(index: ir.Value, held: Carried) -> Carried:
             after: Carried = []
@@ -304,13 +301,10 @@ class CodeletEmitter:
             each = len(first[0])
 
             def leaf(moved: Addresses, held: Carried) -> Carried:
-                after: Carried = []
                 parts = [moved[v * len(addresses) : (v + 1) * len(addresses)] for v in range(count)]
                 points = [self._point(own, mask) for own in parts]
                 evaluate_together(points, self._results())
-                for vector, point in enumerate(points):
-                    after += self._combine_point(point, held[vector * each : (vector + 1) * each], None)
-                return after
+                return self._combine_points(points, held, None)
 
             held = self._loops(self.reduced, [x for a in at for x in a], [x for h in first for x in h], leaf)
             for vector in range(count):
@@ -319,6 +313,14 @@ class CodeletEmitter:
 
         together = (SIDE_BY_SIDE,) if is_short(nest) and self.lanes.width > 1 else ()
         lane_loop(self.lanes, *self.ranges[-1], [], vectors, together)
+
+    def _combine_points(self, points: list[Point], held: Carried, mask: ir.Value | None) -> Carried:
+        """Combines vectors side by side with the accumulators of each; those of further vectors stay as they are."""
+        each, after = sum(len(reduction.values) for reduction in self.nest.reductions), list(held)
+        for first, point in enumerate(points):
+            own = slice(first * each, (first + 1) * each)
+            after[own] = self._combine_point(point, held[own], mask)
+        return after
 
     def _combine_point(self, point: Point, held: Carried, mask: ir.Value | None) -> Carried:
         """Stores and accumulates at one point; lanes outside `mask` count as neutral."""
