@@ -50,8 +50,9 @@ def main(name: str, way: str, steps: int | None = None) -> None:
     start, began = time.perf_counter(), time.process_time()
     round_of = prepare(workload, rival, options, inputs, labels)
     first, processor = time.perf_counter() - start, time.process_time() - began
+    whole = {"first_ended": time.time(), "whole_processor": time.process_time()}
     round_of()
-    say(first_step=first, first_processor=processor, peak_memory=peak_memory() - before)
+    say(first_step=first, first_processor=processor, peak_memory=peak_memory() - before, **whole)
     for line in sys.stdin:
         if line.strip():
             os.environ["NUMBA_NUM_THREADS"] = line.strip()

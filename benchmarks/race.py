@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -61,6 +62,8 @@ class Contender:
     first_step: float = 0.0
     first_processor: float = 0.0
     """Processor time of all threads in the first step."""
+    start_to_first: tuple[float, float] = (0.0, 0.0)
+    """Seconds by the clock, and of the processor, from the start of the process to the end of the first step."""
     peak_memory: float = 0.0
     whole: list[float] = field(default_factory=list)
     steady: list[float] = field(default_factory=list)
@@ -81,6 +84,7 @@ class Contender:
         command = [sys.executable, "-W", "ignore", "-m", *module]
         env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"} | ({"XDG_CACHE_HOME": str(cache)} if cache else {})
         pipe, errors = subprocess.PIPE, tempfile.TemporaryFile("w+")
+        began = time.time()
         process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=env)
         contender = cls(way, process, errors, limit)
         try:
@@ -91,6 +95,8 @@ class Contender:
             raise
         contender.first_step, contender.peak_memory = said["first_step"], said["peak_memory"]
         contender.first_processor = said.get("first_processor", 0.0)
+        if "first_ended" in said:
+            contender.start_to_first = said["first_ended"] - began, said["whole_processor"]
         return contender
 
     def round(self, workers: int | None = None) -> None:

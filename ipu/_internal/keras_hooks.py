@@ -9,6 +9,7 @@ from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from engine.garbage import collector_paused
 from ipu._internal.releases import check_release
 
 FRAMEWORKS = {"keras": "keras_ext.frameworks.keras3", "tf_keras": "keras_ext.frameworks.tf_keras"}
@@ -33,7 +34,9 @@ def install() -> None:
 def extend(name: str) -> None:
     """Installs the extensions into the framework of that name, once."""
     check_release(sys.modules[name])
-    import_module(FRAMEWORKS[name]).install()
+    with collector_paused():
+        extension = import_module(FRAMEWORKS[name])
+    extension.install()
 
 
 class InstallingFinder:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import rlcompleter
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import keras
@@ -15,6 +16,8 @@ import tf_keras
 
 import ipu
 from engine.errors import IPUError
+from ipu._internal import keras_hooks
+from ipu._internal.names import namespace
 from ipu._internal.names.documented import NOT_HERE
 from ipu._internal.names.missing import documented_name
 from ipu._internal.names.other_releases import OTHER_RELEASES
@@ -141,3 +144,17 @@ def test_probes_find_nothing() -> None:
         assert error.name == "keras.ipu"
         metrics = keras.metrics
     assert metrics is keras.metrics
+
+
+def test_nothing_is_collected_while_the_packages_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    enabled: list[bool] = []
+
+    def imported(name: str) -> SimpleNamespace:
+        enabled.append(gc.isenabled())
+        return SimpleNamespace(install=lambda: enabled.append(gc.isenabled()), IPUConfig=None)
+
+    for module in (keras_hooks, namespace):
+        monkeypatch.setattr(module, "import_module", imported)
+    keras_hooks.extend("keras")
+    namespace.attribute("ipu", [], {"IPUConfig": "ipu.config"}, "IPUConfig")
+    assert enabled == [False, True, False] and gc.isenabled()
