@@ -39,6 +39,7 @@ def usual_codelets() -> list[Codelet]:
     """Codelets of kinds that most models of images, and most with 16-bit floats, need."""
     images = [
         pool_gradient("UGE", "f32"),  # max pooling whose windows do not overlap, such as 2 x 2
+        pool_windows("maximum-number", "f32", 2, 2),
         pool_windows("maximum-number", "f32", 3, 2),  # 3 x 3 with strides of 2
         overlapping_pool_gradient("UGE", "f32", 3, 2),
         overlap_add("f32"),  # convolutions of stride 1 with few output features

@@ -58,7 +58,7 @@ def overlapping_pool_gradient(direction: str, kind: str, columns: int, step: int
     Operand and target are of the element type `kind`, f32, f16 or bf16; the source and the initial value are f32.
     """
     most = -(-columns // step)
-    choose_row = along_row(choosing(direction, kind, columns), columns, step)
+    choose_row = along_row(choosing(direction, kind, columns, step), columns, step)
     gather = gathering(kind, most, step)
 
     @inner

@@ -32,7 +32,8 @@ def along_row(kernel: Any, columns: int, step: int) -> Any:
 
     The kernel's arguments: the columns that are in the operand, 0 if no row is; the address of the first of them; the
     bytes between rows, and between columns; the rows; the number of the first position in its window; the address of
-    the initial value; the result's address, whose elements have `item` bytes; the number of elements.
+    the initial value; the result's address, whose elements have `item` bytes; the numbers of elements and of windows,
+    as of one window if these are one column apart; the bytes between windows.
     """
 
     @inner
@@ -50,19 +51,20 @@ def along_row(kernel: Any, columns: int, step: int) -> Any:
             at = operand + (top + above) * high.pitch + (left + before) * wide.pitch
             together = wide.wholes if window == wide.first_whole else 1
             to, number = result + item * window * channels, above * columns + before
-            kernel(inside, at, high.pitch, wide.pitch, rows, number, initial, to, together * channels)
+            count, windows = (together * channels, 1) if step == 1 else (channels, together)
+            places = to, count, windows, step * wide.pitch
+            kernel(inside, at, high.pitch, wide.pitch, rows, number, initial, *places)
             window += together
 
     return walk
 
 
 def pool_axis(w: WindowDimension, low: int, size: int, windows: int, pitch: int) -> PoolAxis:
-    """Makes the words of an axis. Windows, and elements, are computed together unless windows skip elements."""
+    """Makes the words of an axis. Elements are computed together unless windows skip elements."""
     first_whole = max(0, -(-low // w.stride))
     wholes = min(windows, (size - w.size + low) // w.stride + 1) - first_whole
     first_inner = max(0, w.size - 1 - low)
     inners = min(size, windows - low) - first_inner
-    together = w.stride == 1
     return PoolAxis(
         windows=windows,
         stride=w.stride,
@@ -71,9 +73,9 @@ def pool_axis(w: WindowDimension, low: int, size: int, windows: int, pitch: int)
         positions=w.size,
         pitch=pitch,
         first_whole=first_whole,
-        wholes=max(1, wholes) if together else 1,
+        wholes=max(1, wholes),
         first_inner=first_inner,
-        inners=max(1, inners) if together else 1,
+        inners=max(1, inners) if w.stride == 1 else 1,
     )
 
 

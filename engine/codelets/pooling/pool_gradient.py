@@ -1,8 +1,9 @@
 """The gradient of float32 max pooling without overlapping windows: each window writes every element it covers.
 
-The lanes of a vector run over windows and channels alike. A row of windows is a list of vectors, each with the mask
-of the lanes that are at the first position of a window; the other positions are read and written at fixed offsets from
-these. Where there are few channels a vector covers several windows; lanes between their first positions are idle.
+A row of windows is a list of vectors, each with the mask of the lanes that are at the first position of a window; the
+other positions are read and written at fixed offsets from these. A vector is of one window; lanes after the last
+channel are written too, where the next windows write later. If that takes more vectors, one covers several windows;
+lanes between their first positions are idle.
 
 Parameters: `PoolGradient`. Unit: one image. The first position of a window is kept as long as it compares true with the
 next.
@@ -22,7 +23,7 @@ from engine.codelets.language.build import Codelet
 from engine.codelets.language.element import store_element
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.intrinsic import Float32, intrinsic
-from engine.codelets.language.lanes import ITEM_BYTES
+from engine.codelets.language.lanes import ITEM_BYTES, Lanes
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I64, POINTER, call, load_f32, loaded_i64
 from engine.codelets.language.record import Address, Record, Table, block
@@ -35,6 +36,8 @@ from engine.machine_code.processor import lanes
 from engine.program.work.select_and_scatter import SelectAndScatterWork
 
 LANES = lanes()
+EXPANDED = 1 if LANES > first_lanes.LANES else 1.5
+"""Vectors of one window that take the time of one whose lanes are at several; processors with AVX-512 load them."""
 
 
 class PoolGradient(Record):
@@ -158,11 +161,13 @@ def _spread(
     initial: ir.Value,
     stored: str,
 ) -> None:
-    """Writes each position: the value where it is the selected one, else the initial value."""
+    """Writes each position: the value where it is the selected one, else the initial value; both are rounded once."""
+    vectors = Lanes(builder, LANES)
+    value, initial = (vectors.rounded(each, stored, is_normal=True) for each in (value, initial))
     loop = EmittedLoop(builder, "spread", offsets, end, I64(8), [vector.all_lanes(0)])
     (number,) = loop.carried
     written = builder.select(builder.icmp_signed("==", chosen, number), value, initial)
-    vector.store_vector(builder, written, builder.add(target, loaded_i64(builder, loop.at)), mask, stored)
+    vectors.store(written, builder.add(target, loaded_i64(builder, loop.at)), stored, mask, is_first=False)
     loop.close([builder.add(number, vector.all_lanes(1))])
 
 
@@ -263,16 +268,19 @@ def _vectors(channels: int, first: int, windows: int, wide: PoolAxis, item: int)
     flat, apart = -(-elements // LANES) if channels else 0, windows * -(-channels // LANES)
     made = []
     taken = first * channels
-    if flat < apart:
+    if flat * EXPANDED < apart:
         for at in range(0, elements, LANES):
             lanes = [lane for lane in range(LANES) if at + lane < elements and (at + lane) % step < channels]
             if lanes:
                 made.append((item * (start + at), 4 * taken, sum(1 << lane for lane in lanes)))
             taken += len(lanes)
         return made
+    is_covered = wide.stride == wide.positions
     for window in range(windows):
+        is_whole = channels >= LANES or (is_covered and (windows - window) * channels >= LANES)
+        mask = (1 << (LANES if is_whole else channels)) - 1
         for at in range(0, channels, LANES):
-            count = min(LANES, channels - at)
-            made.append((item * (start + window * step + at), 4 * (taken + at), (1 << count) - 1))
+            at = max(0, min(at, channels - LANES))
+            made.append((item * (start + window * step + at), 4 * (taken + at), mask))
         taken += channels
     return made

@@ -1,18 +1,20 @@
 """Kernels of pooling: windows' elements combined, the position that each window selects, and sums by position.
 
-The lanes run over channels, or over the channels of several neighbouring windows. Columns of windows are unrolled, rows
-are a loop.
+The lanes run over channels, and where neighbouring windows are one column apart over the channels of several of these.
+Columns of windows are unrolled, rows are a loop.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from engine.codelets.language import vector
 from engine.codelets.language.lanes import Lanes
 from engine.codelets.language.loops import EmittedLoop, for_vectors
-from engine.codelets.language.memory import F32, I32, I64
+from engine.codelets.language.memory import F32, I32, I64, call
 from engine.codelets.language.switched import switched
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
@@ -22,6 +24,10 @@ PREDICATES = {"GE": ">=", "GT": ">", "LE": "<=", "LT": "<", "UGE": ">="}
 LANES = lanes()
 TOGETHER = 4
 """Vectors side by side: 4, after a trial of 2 and 4 with AVX-512."""
+Vectors = tuple[ir.Value, ir.Value]
+"""The address of the first of some vectors, and the bytes between them."""
+Body = Callable[[Vectors, Vectors, int, ir.Value | None], None]
+"""Writes the computation of vectors of the operand, of the result, so many of them, with a mask of their lanes."""
 
 
 def keeps(builder: ir.IRBuilder, direction: str, kept: ir.Value, candidate: ir.Value) -> ir.Value:
@@ -30,14 +36,83 @@ def keeps(builder: ir.IRBuilder, direction: str, kept: ir.Value, candidate: ir.V
     return compare(PREDICATES[direction], kept, candidate)
 
 
-def _each(builder: ir.IRBuilder, address: ir.Value, vectors: int, size: int) -> list[ir.Value]:
-    """The addresses of neighbouring vectors of elements of `size` bytes."""
-    return [builder.add(address, I64(LANES * size * v)) for v in range(vectors)]
+def _each(builder: ir.IRBuilder, vectors: Vectors, count: int) -> list[ir.Value]:
+    """The addresses of `count` vectors."""
+    address, pitch = vectors
+    return [builder.add(address, builder.mul(pitch, I64(v))) for v in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRow:
+    """Elements of neighbouring windows: `count` for each window of `windows`, which are `apart` bytes apart in the
+    operand and contiguous in the result. Addresses and numbers are int64; sizes are the bytes of an element.
+    """
+
+    operand: ir.Value
+    size: int
+    result: ir.Value
+    result_size: int
+    count: ir.Value
+    windows: ir.Value
+    apart: ir.Value
+
+    def places(
+        self, builder: ir.IRBuilder, operand: ir.Value, result: ir.Value, element: ir.Value
+    ) -> tuple[ir.Value, ir.Value]:
+        """The addresses of an element of a window in operand and result."""
+        return (
+            builder.add(operand, builder.mul(element, I64(self.size))),
+            builder.add(result, builder.mul(element, I64(self.result_size))),
+        )
+
+
+def _for_line(builder: ir.IRBuilder, given: WindowRow, body: Body) -> None:
+    """Writes `body` for all elements of one window."""
+
+    def write(first: ir.Value, vectors: int, mask: ir.Value | None) -> None:
+        at, to = given.places(builder, given.operand, given.result, first)
+        body((at, I64(LANES * given.size)), (to, I64(LANES * given.result_size)), vectors, mask)
+
+    for_vectors(builder, given.count, write, TOGETHER)
+
+
+def _for_windows(builder: ir.IRBuilder, given: WindowRow, body: Body) -> None:
+    """Writes `body` for windows that are apart; vectors side by side are of neighbouring windows.
+
+    Lanes after the last element of a window are computed too, where the next windows overwrite them. If a window has
+    more elements than a vector, its last vector begins so much earlier that it has no such lanes.
+    """
+    pitch = builder.mul(given.count, I64(given.result_size))
+    end = builder.add(given.result, builder.mul(pitch, given.windows))
+    reached = call(builder, "smax.i64", I64, given.count, I64(LANES))
+    last, places = builder.sub(reached, I64(LANES)), [given.operand, given.result]
+    for vectors, is_masked in ((TOGETHER, False), (1, False), (1, True)):
+        until, mask = end, vector.lane_mask(builder, given.count)
+        if not is_masked:
+            before = builder.mul(pitch, I64(vectors - 1))
+            bytes_of_vectors = builder.add(before, builder.mul(reached, I64(given.result_size)))
+            until, mask = builder.add(builder.sub(end, bytes_of_vectors), I64(1)), None
+        steps = [builder.mul(each, I64(vectors)) for each in (given.apart, pitch)]
+        windows = EmittedLoop(builder, "windows", places[1], until, steps[1], places, may_be_empty=True)
+        vectors_of_window = EmittedLoop(builder, "channels", I64(0), reached, I64(LANES))
+        first = call(builder, "smin.i64", I64, vectors_of_window.at, last)
+        at, to = windows.carried
+        at, to = given.places(builder, at, to, first)
+        body((at, given.apart), (to, pitch), vectors, mask)
+        vectors_of_window.close()
+        windows.close([builder.add(*each) for each in zip(windows.carried, steps, strict=True)])
+        places = windows.carried
+
+
+def _for_elements(builder: ir.IRBuilder, step: int, given: WindowRow, body: Body) -> None:
+    """Writes `body` for windows `step` columns apart; those that are one column apart are one line."""
+    (_for_line if step == 1 else _for_windows)(builder, given, body)
 
 
 @cache
-def choosing(direction: str, kind: str, width: int) -> Any:
-    """`choose(columns, operand, row, column, rows, number, 0, chosen, count)`: positions that windows select.
+def choosing(direction: str, kind: str, width: int, step: int) -> Any:
+    """`choose(columns, operand, row, column, rows, number, 0, chosen, count, windows, apart)`: positions that windows
+    select.
 
     int32 chosen[i] is the number, in row-major order in windows of `width` columns, of the position that is kept among
     `rows` rows and `columns` columns from operand[i] on, `row` and `column` bytes apart, of which the first one has the
@@ -46,38 +121,36 @@ def choosing(direction: str, kind: str, width: int) -> Any:
     size = vector.BYTES[kind]
 
     def write(builder: ir.IRBuilder, columns: int, arguments: tuple[ir.Value, ...]) -> None:
-        operand, row, column, rows, number, _, chosen, count = arguments
+        operand, row, column, rows, number, _, chosen, *places = arguments
         first_number = vector.splat(builder, builder.trunc(number, I32))
 
-        def choose(first: ir.Value, vectors: int, mask: ir.Value | None) -> None:
-            start = builder.add(operand, builder.mul(first, I64(size)))
+        def choose(start: Vectors, target: Vectors, vectors: int, mask: ir.Value | None) -> None:
             # The first position is compared with itself, and stays.
-            begin = [vector.load_vector(builder, each, mask, kind) for each in _each(builder, start, vectors, size)]
-            loop = EmittedLoop(
-                builder, "rows", I64(0), rows, I64(1), [start, first_number, *[first_number] * vectors, *begin]
-            )
+            begin = [vector.load_vector(builder, each, mask, kind) for each in _each(builder, start, vectors)]
+            carried = [start[0], first_number, *[first_number] * vectors, *begin]
+            loop = EmittedLoop(builder, "rows", I64(0), rows, I64(1), carried)
             at, numbers, *held = loop.carried
             kept, best = held[:vectors], held[vectors:]
             for k in range(columns):
                 address, this = builder.add(at, builder.mul(column, I64(k))), builder.add(numbers, vector.all_lanes(k))
-                for v, each in enumerate(_each(builder, address, vectors, size)):
+                for v, each in enumerate(_each(builder, (address, start[1]), vectors)):
                     candidate = vector.load_vector(builder, each, mask, kind)
                     keep = keeps(builder, direction, best[v], candidate)
                     best[v] = builder.select(keep, best[v], candidate)
                     kept[v] = builder.select(keep, kept[v], this)
             loop.close([builder.add(at, row), builder.add(numbers, vector.all_lanes(width)), *kept, *best])
-            targets = _each(builder, builder.add(chosen, builder.mul(first, I64(4))), vectors, 4)
-            for each, target in zip(kept, targets, strict=True):
-                vector.store_vector(builder, builder.bitcast(each, vector.vector_type(F32)), target, mask)
+            for each, place in zip(kept, _each(builder, target, vectors), strict=True):
+                vector.store_vector(builder, builder.bitcast(each, vector.vector_type(F32)), place, mask)
 
-        for_vectors(builder, count, choose, TOGETHER)
+        _for_elements(builder, step, WindowRow(operand, size, chosen, 4, *places), choose)
 
     return switched("choose", range(1, width + 1), write)
 
 
 @cache
-def combining(opcode: str, kind: str, width: int) -> Any:
-    """`combine(columns, operand, row, column, rows, 0, initial, result, count)`: the elements of windows combined.
+def combining(opcode: str, kind: str, width: int, step: int) -> Any:
+    """`combine(columns, operand, row, column, rows, 0, initial, result, count, windows, apart)`: the elements of
+    windows combined.
 
     result[i] = the element at `initial`, combined with the elements of `rows` rows and `columns` columns from
     operand[i] on, `row` and `column` bytes apart, in row-major order. Elements are `kind`, accumulators float32.
@@ -85,24 +158,24 @@ def combining(opcode: str, kind: str, width: int) -> Any:
     size = vector.BYTES[kind]
 
     def write(builder: ir.IRBuilder, columns: int, arguments: tuple[ir.Value, ...]) -> None:
-        operand, row, column, rows, _, initial, result, count = arguments
+        operand, row, column, rows, _, initial, result, *places = arguments
         start = Lanes(builder, LANES).load_splat(initial, kind)
 
-        def combine(first: ir.Value, vectors: int, mask: ir.Value | None) -> None:
-            offset, totals = builder.mul(first, I64(size)), [start] * vectors
+        def combine(first: Vectors, target: Vectors, vectors: int, mask: ir.Value | None) -> None:
+            totals = [start] * vectors
             if columns:
-                loop = EmittedLoop(builder, "rows", I64(0), rows, I64(1), [builder.add(operand, offset), *totals])
+                loop = EmittedLoop(builder, "rows", I64(0), rows, I64(1), [first[0], *totals])
                 at, *totals = loop.carried
                 for k in range(columns):
                     address = builder.add(at, builder.mul(column, I64(k)))
-                    for v, each in enumerate(_each(builder, address, vectors, size)):
+                    for v, each in enumerate(_each(builder, (address, first[1]), vectors)):
                         loaded = vector.load_vector(builder, each, mask, kind)
                         totals[v] = vector.combined(builder, opcode, totals[v], loaded)
                 loop.close([builder.add(at, row), *totals])
-            for total, target in zip(totals, _each(builder, builder.add(result, offset), vectors, size), strict=True):
-                vector.store_vector(builder, total, target, mask, kind)
+            for total, place in zip(totals, _each(builder, target, vectors), strict=True):
+                vector.store_vector(builder, total, place, mask, kind)
 
-        for_vectors(builder, count, combine, TOGETHER)
+        _for_elements(builder, step, WindowRow(operand, size, result, size, *places), combine)
 
     return switched("combine", range(width + 1), write)
 
@@ -133,7 +206,8 @@ def gathering(kind: str, most: int, step: int) -> Any:
                 at, at_chosen, in_slot, numbers, *totals = loop.carried
                 for k in range(columns):
                     move, wanted = builder.mul(column, I64(k)), builder.sub(numbers, vector.all_lanes(k * step))
-                    places = (_each(builder, builder.add(each, move), vectors, 4) for each in (at, at_chosen))
+                    starts = ((builder.add(each, move), I64(4 * LANES)) for each in (at, at_chosen))
+                    places = (_each(builder, each, vectors) for each in starts)
                     for v, (of_source, of_chosen) in enumerate(zip(*places, strict=True)):
                         bits = vector.load_vector(builder, of_chosen, mask)
                         added = builder.fadd(totals[v], vector.load_vector(builder, of_source, mask))
@@ -145,7 +219,7 @@ def gathering(kind: str, most: int, step: int) -> Any:
                 following = builder.select(wraps, I64(0), following)
                 loop.close([builder.add(at, row), below, following, builder.sub(numbers, fewer), *totals])
             place = builder.add(target, builder.mul(first, I64(size)))
-            for total, each in zip(totals, _each(builder, place, vectors, size), strict=True):
+            for total, each in zip(totals, _each(builder, (place, I64(LANES * size)), vectors), strict=True):
                 vector.store_vector(builder, total, each, mask, kind)
 
         for_vectors(builder, count, gather, TOGETHER)

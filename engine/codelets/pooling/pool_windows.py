@@ -35,7 +35,7 @@ def pool_windows(opcode: str, kind: str, columns: int, step: int) -> Codelet:
     `opcode`, "add", "maximum", "maximum-number" or "minimum", combines them in float32.
     """
     size = BYTES[kind]
-    combine_row = along_row(combining(opcode, kind, columns), columns, step)
+    combine_row = along_row(combining(opcode, kind, columns, step), columns, step)
 
     def pool(parameters: int, lo: int, hi: int, scratch: int) -> None:
         given = PooledImages.read(parameters)

@@ -1,4 +1,4 @@
-"""Pooling by windows that leave out positions outside of an image, in place of loops over padded copies.
+"""Pooling by windows that leave out positions outside of an image, in place of loops over rows and padded copies.
 
 For the host only: the program that the device model estimates has the loops.
 """
@@ -14,7 +14,7 @@ from engine.codelets.pooling.pool_axis import pool_axis
 from engine.codelets.pooling.pool_windows import PooledImages, pool_windows
 from engine.host.convolutions.images import Strides
 from engine.ir.attributes import WindowDimension
-from engine.ir.pooling import FEWEST_CHANNELS, MOST_COLUMNS
+from engine.ir.pooling import MOST_COLUMNS
 from engine.ir.shape import Shape
 from engine.program.program import Address, Partition, Program, Span
 from engine.program.rewriter import ProgramRewriter
@@ -23,9 +23,6 @@ from engine.program.work.fused_loop import Strided, WindowLoop
 
 OPCODES = ("add", "maximum", "maximum-number", "minimum")
 TYPES = ("f32", "f16", "bf16")
-FEW_POSITIONS = 4
-"""Positions of a window up to which loops are as fast, if windows skip elements and nothing is padded."""
-
 KINDS = ("arena", "variable", "constant", "feed")
 """Kinds of buffers that compute sets may read in place of the copy."""
 
@@ -43,9 +40,10 @@ def pool_unpadded(program: Program) -> Program:
 
 
 def _spatial(loop: WindowLoop) -> int | None:
-    """Returns the first of two neighbouring dimensions with windows, if others have none and the array is dense."""
+    """Returns the first of two neighbouring dimensions, if no others have windows, and the array is dense."""
     windowed = [d for d, w in enumerate(loop.window) if not w.is_trivial]
-    if not loop.is_neutral or len(windowed) != 2 or windowed[1] - windowed[0] > 1:
+    start = windowed[-1] - 1 if windowed else -1
+    if not loop.is_neutral or not 0 <= start <= windowed[0]:
         return None
     (reduction,) = loop.nest.reductions
     types = {loop.nest.accesses[number].element_type for number in (0, 1, *reduction.accesses)}
@@ -53,11 +51,10 @@ def _spatial(loop: WindowLoop) -> int | None:
         return None
     if loop.nest.splits_reduction or loop.record is not None:
         return None
-    first, second = (loop.window[d] for d in windowed)
+    first, second = loop.window[start : start + 2]
     if any(w.window_dilation != 1 or w.base_dilation != 1 for w in (first, second)) or second.size > MOST_COLUMNS:
         return None
     item = Shape(next(iter(types))).dtype.itemsize
-    start = windowed[0]
     return start if _is_dense(loop, start, item) else None
 
 
@@ -74,8 +71,8 @@ def _is_dense(loop: WindowLoop, start: int, item: int) -> bool:
 
 
 def _replaced(rewriter: ProgramRewriter, at: int, loop: WindowLoop, start: int) -> set[int]:
-    """Gives compute set `at` other work unless its loop is as fast; returns the number of the copy that it no longer
-    reads, if it read one.
+    """Gives compute set `at` other work unless its loop has more units; returns the number of the copy that it no
+    longer reads, if it read one.
     """
     each, (source, initial) = rewriter.sets[at], loop.operands[:2]
     assert isinstance(source, Strided) and isinstance(initial, Strided)
@@ -86,21 +83,21 @@ def _replaced(rewriter: ProgramRewriter, at: int, loop: WindowLoop, start: int) 
     item = Shape(kind).dtype.itemsize
     windows, spatial = loop.windows[start : start + 2], loop.window[start : start + 2]
     images, channels = prod(loop.windows[:start]), prod(loop.windows[start + 2 :])
+    rows = images * windows[0]
+    if spatial[0].is_trivial and rows < each.units:
+        return set()
     image = loop.strides[start - 1] if start and images > 1 else 0
     strides = image, loop.strides[start], loop.strides[start + 1]
     found = original(rewriter, at, source.address, (images, channels), strides, item)
     wide = spatial[1]
-    if found is not None and wide.stride == 1 and found.strides[2] != item * channels:
-        found = None  # neighbouring windows are computed together: they read the padded copy
-    few = wide.stride > 1 and prod(w.size for w in spatial) <= FEW_POSITIONS and found is None
-    if few or (wide.stride > 1 and channels < FEWEST_CHANNELS):
-        return set()
+    dense = item * channels
+    if found is not None and (found.strides[2] < dense or (wide.stride == 1 and found.strides[2] > dense)):
+        found = None  # columns are computed together, or vectors reach over their channels: they read the padded copy
     address, size, low = source.address, tuple(map(_reach, spatial, windows)), (0, 0)
     if found is not None:
         each = replace(each, reads=[found.span if s.buffer is source.address.buffer else s for s in each.reads])
         address, size, low, strides = found.address, found.size, found.low, found.strides
     axes = [pool_axis(*axis) for axis in zip(spatial, low, size, windows, strides[1:], strict=True)]
-    rows = images * windows[0]
     unit_rows = -(-rows // each.units)
     parameters = PooledImages(
         operand=address,

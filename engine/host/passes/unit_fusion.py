@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from engine.codelets.language.encoded import CodeletWork
+from engine.codelets.pooling.pool_windows import PooledImages
 from engine.host.passes.split_products import is_split
 from engine.host.unit_chain import chained, of_chain
 from engine.machine_code.costs import costs
@@ -75,7 +77,7 @@ def _spans(compute_set: ComputeSet) -> list[Span]:
 
 
 def _is_link(program: Program, compute_set: ComputeSet) -> bool:
-    """Whether any number of a compute set's units can be run together: a nest, or a batched product."""
+    """Whether any number of a compute set's units can be run together: a nest, pooling, or a batched product."""
     if compute_set.units < 2 or compute_set.one_worker or compute_set.overwrites:
         return False
     if any(a.moved is not None for a in compute_set.work.addresses):
@@ -83,7 +85,7 @@ def _is_link(program: Program, compute_set: ComputeSet) -> bool:
     if any(s.slot is not None or s.buffer.permanent for s in _spans(compute_set)):
         return False
     work = compute_set.work
-    if isinstance(work, FusedLoop):
+    if isinstance(work, FusedLoop) or (isinstance(work, CodeletWork) and isinstance(work.parameters, PooledImages)):
         return True
     if not isinstance(work, Contraction) or is_split(program, work):
         return False

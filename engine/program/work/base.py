@@ -24,11 +24,12 @@ class Addressed:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """The addresses, in the order of the fields."""
-        return tuple(addresses_in(self))
+        return tuple(addresses_in(tuple(_held(self).values())))
 
     def with_addresses(self, change: Callable[[Address], Address]) -> Self:
-        """A copy with every address replaced by `change(address)`."""
-        return _changed(self, change)
+        """A copy with every address replaced by `change(address)`; itself if nothing changes."""
+        new = {name: made for name, held in _held(self).items() if (made := _changed(held, change)) is not held}
+        return replace(self, **new) if new else self
 
 
 @cache
@@ -43,6 +44,12 @@ def _fields(kind: Any) -> tuple[str, ...]:
     return tuple(name for name, each in fields if kinds & set(re.findall(r"\w+", str(each.type))))
 
 
+def _held(value: Any) -> dict[str, Any]:
+    """The values of these fields."""
+    kind: Any = type(value)
+    return {name: getattr(value, name) for name in _fields(kind)}
+
+
 def addresses_in(value: Any) -> list[Address]:
     """The addresses of a field's value: an address, an object with fields, a tuple of these, or None."""
     kind: Any = type(value)
@@ -50,9 +57,7 @@ def addresses_in(value: Any) -> list[Address]:
         return [value]
     if kind is tuple:
         return [address for element in value for address in addresses_in(element)]
-    if isinstance(value, Addressed):
-        return [address for name in _fields(kind) for address in addresses_in(getattr(value, name))]
-    return []
+    return list(value.addresses) if isinstance(value, Addressed) else []
 
 
 def _changed(value: Any, change: Callable[[Address], Address]) -> Any:
@@ -63,11 +68,7 @@ def _changed(value: Any, change: Callable[[Address], Address]) -> Any:
     if kind is tuple:
         made = tuple([_changed(element, change) for element in value])
         return made if any(a is not b for a, b in zip(made, value, strict=True)) else value
-    if isinstance(value, Addressed):
-        old = {name: getattr(value, name) for name in _fields(kind)}
-        new = {name: made for name, held in old.items() if (made := _changed(held, change)) is not held}
-        return replace(value, **new) if new else value
-    return value
+    return value.with_addresses(change) if isinstance(value, Addressed) else value
 
 
 @dataclass(frozen=True, slots=True)
