@@ -4,9 +4,9 @@ python -m benchmarks.bounds [WORKLOAD ...] [--rounds N] [--spots N] [--keep]
 
 A process for each workload alternates epochs and a loop of multiply-adds on all workers, so that the clock is the same
 for both. At a share of 100 % only fewer multiplications would make a step faster. Only float32 is measured, because
-16-bit floats and matrix registers have other peaks. The last column, `alone`, compares the roofline of one worker with
-the least processor time of each compute set, which other programs change little. `--spots` lists the compute sets that
-lose most there.
+16-bit floats and matrix registers have other peaks. The roofline also has the operations of loops and transforms. The
+last column, `alone`, compares the roofline of one worker with the least processor time of each compute set, which other
+programs change little. `--spots` lists the compute sets that lose most there.
 """
 
 from __future__ import annotations
@@ -17,53 +17,21 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.arithmetic import run_multiply_adds, run_operations
 from benchmarks.race import ROOT
 from benchmarks.workloads import WORKLOADS
-from engine.host.convolutions.winograd_work import WinogradTiles
 from engine.program.program import ComputeSet
-from engine.program.work.base import Work
-from engine.program.work.contraction import Contraction
 
 KIND = "bounds"
 ROUNDS = 20
 """Times that each loop of the roofline runs."""
 NAMES = [name for name, each in WORKLOADS.items() if each.kind == "fit" and each.policy == "float32"]
-
-
-def run_multiply_adds(compute_set: ComputeSet) -> int:
-    """The multiply-adds of one call of a compute set. A transform has fewer than the estimate for the chip."""
-    counts = [_of_work(each) for each in _works(compute_set.work)]
-    known = [each for each in counts if each is not None]
-    return sum(known) if known else compute_set.work_estimate.multiply_adds
-
-
-def _works(value: Any) -> Iterator[Work]:
-    """Yield a work and all works that are parts of it."""
-    if isinstance(value, tuple):
-        for each in value:
-            yield from _works(each)
-    elif is_dataclass(value) and not isinstance(value, type):
-        if isinstance(value, Work):
-            yield value
-        for each in fields(value):
-            yield from _works(getattr(value, each.name))
-
-
-def _of_work(work: Work) -> int | None:
-    """The multiply-adds of a product; None for other work."""
-    if isinstance(work, Contraction):
-        return int(np.prod(work.size))
-    if isinstance(work, WinogradTiles):
-        return work.multiply_adds
-    return None
 
 
 def measured_here(name: str, rounds: int, spots: int) -> dict[str, Any]:
@@ -128,7 +96,7 @@ def roofline(timed: list[Timed], arena_bytes: int, workers: int, nanoseconds: fl
 
     sets = [each.compute_set for each in timed]
     alone, together = (
-        bounds_of(sets, measured_roofs(count, ROUNDS, nanoseconds), arena_bytes, run_multiply_adds)
+        bounds_of(sets, measured_roofs(count, ROUNDS, nanoseconds), arena_bytes, run_operations)
         for count in (1, workers)
     )
     whole = sum(each.calls * bound.nanoseconds for each, bound in zip(timed, together, strict=True))

@@ -57,7 +57,8 @@ def powers(most: int) -> list[int]:
 
 def alone(name: str, counts: list[int]) -> dict[str, Any]:
     """Measures in this process: milliseconds of a step without new rows, as measured and as predicted, and rates."""
-    from benchmarks.bounds import run_multiply_adds, timed_sets
+    from benchmarks.arithmetic import run_operations
+    from benchmarks.bounds import timed_sets
     from benchmarks.kernels import ticks_per_second
     from benchmarks.roofline import bounds_of, measured_roofs
     from benchmarks.scaling import kernel_of
@@ -67,7 +68,7 @@ def alone(name: str, counts: list[int]) -> dict[str, Any]:
     timed = timed_sets(executable)
     sets = [each.compute_set for each in timed]
     roofs = {count: measured_roofs(count, 2, 1e9 / second) for count in counts}
-    bounds = {count: bounds_of(sets, roofs[count], executable.plan.arena_bytes, run_multiply_adds) for count in counts}
+    bounds = {count: bounds_of(sets, roofs[count], executable.plan.arena_bytes, run_operations) for count in counts}
     for _ in range(TIMES):
         for count in counts:
             kernel.time(count)

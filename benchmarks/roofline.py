@@ -1,4 +1,6 @@
-"""The roofline of a step: for each compute set its multiply-adds or its bytes, whichever take longer, and a barrier.
+"""The roofline of a step: for each compute set its operations or its bytes, whichever take longer, and a barrier.
+
+Operations are those of `benchmarks.arithmetic`, at the rate of a loop of multiply-adds.
 
 Each operand of a compute set is moved once. Its bytes come from the nearest cache that holds everything that the step
 has touched since it was touched last, at the rate of a loop that does nothing but read or stream arrays of that size.
@@ -58,7 +60,7 @@ class SetBound:
     @property
     def cause(self) -> str:
         """The resource that takes longer."""
-        return "memory" if self.memory > self.arithmetic else "multiply-adds"
+        return "memory" if self.memory > self.arithmetic else "operations"
 
 
 def last_level() -> int:
@@ -97,13 +99,13 @@ def _flows(size: int) -> list[Kernel]:
 
 
 def bounds_of(
-    sets: list[ComputeSet], roofs: Roofs, arena_bytes: int, multiply_adds: Callable[[ComputeSet], int]
+    sets: list[ComputeSet], roofs: Roofs, arena_bytes: int, operations: Callable[[ComputeSet], int]
 ) -> list[SetBound]:
     """The bounds of a step's compute sets, in order, for a call of each; the program's arrays share `arena_bytes`."""
     return [
         SetBound(
             each,
-            multiply_adds(each) / roofs.multiply_adds * (roofs.workers if each.one_worker else 1),
+            operations(each) / roofs.multiply_adds * (roofs.workers if each.one_worker else 1),
             memory,
             roofs.barrier,
         )

@@ -51,7 +51,7 @@ def test_rows_of_a_look_up_are_not_the_table() -> None:
 def test_the_longer_of_both_and_a_barrier() -> None:
     (bound,) = bounds_of([one([variable(MIB)], variable(MIB))], ROOFS, 0, lambda _: 10_000_000)
     assert bound.arithmetic == pytest.approx(100_000.0)
-    assert bound.cause == "multiply-adds"
+    assert bound.cause == "operations"
     assert bound.nanoseconds == pytest.approx(100_050.0)
 
 
