@@ -10,8 +10,10 @@ from pathlib import Path
 from pkgutil import walk_packages
 
 from engine import codelets
-from engine.codelets.convolutions.cook_toom import LARGE, SMALL
+from engine.codelets.convolutions.cook_toom import LARGE, SMALL, axes_of
+from engine.codelets.convolutions.depthwise_windows import depthwise_forward, depthwise_gradient
 from engine.codelets.convolutions.overlap_add import overlap_add
+from engine.codelets.convolutions.window_filling import ColumnRun
 from engine.codelets.convolutions.winograd import kernel_transform, product_of_tiles
 from engine.codelets.convolutions.winograd_gradient import gradient_of_tiles, sums_of_taps
 from engine.codelets.language.build import Codelet, objects_of
@@ -47,6 +49,13 @@ def usual_codelets() -> list[Codelet]:
     for axes in (SMALL, LARGE):  # convolutions of 3 x 3 taps, and their gradients by kernels
         images += [kernel_transform("f32", axes), product_of_tiles("f32", "f32", axes)]
         images += [gradient_of_tiles("f32", axes), sums_of_taps("f32", axes)]
+    one, two = axes_of(1)[0], axes_of(2)[0]
+    for axes in ((two, two), (two, one), (one, two)):  # 3 x 3 taps with strides of 2, and the phases of their gradients
+        images += [kernel_transform("f32", axes), product_of_tiles("f32", "f32", axes)]
+    for step in (1, 2):  # depthwise convolutions of 3 x 3 taps, and their gradients by kernels
+        images += [depthwise_forward(ColumnRun(step, 3)), depthwise_gradient(ColumnRun(step, 3))]
+    for run in (ColumnRun(1, 3, True), ColumnRun(1, 2, True), ColumnRun(1, 1)):  # their gradients by images
+        images.append(depthwise_forward(run))
     rounding = contract_half("f16", "f16", beside=widens_beside_products(), right=F16_IN_F32)
     products = [contract_for(*types)[0] for types in (("f16",), ("f16", "f32"), ("bf16",))]
     return [*images, *products, rounding]

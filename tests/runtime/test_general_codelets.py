@@ -7,16 +7,38 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from engine.codelets.convolutions.cook_toom import LARGE, SMALL
 from engine.codelets.convolutions.overlap_add import OverlapAdd
 from engine.codelets.convolutions.winograd import product_of_tiles
+from engine.codelets.language.build import Codelet
 from engine.codelets.pooling.pool_gradient import pool_gradient
-from engine.ir import Shape
+from engine.compile import build_program
+from engine.ir import Module, Shape
 from engine.ir.attributes import WindowDimension
 from engine.program.buffer import Address, Buffer
 from engine.program.work.offsets import Offsets
+from engine.runtime.encode import encode_program
 from engine.runtime.general_codelets import general_codelets
+from tests.program import test_depthwise_windows as depthwise
+from tests.program.test_winograd_strides import Case, module
+
+STRIDED = Case(32, (32, 32), 16, 32, (3, 3), (2, 2), (0, 0), (1, 1))
+KINDS = (depthwise.forward, depthwise.by_input, depthwise.by_kernel)
+USUAL = {
+    **{f"strided, {kind}": module(kind, STRIDED) for kind in ("forward", "by input", "by kernel")},
+    **{f"{kind.__name__}, stride {step}": kind(8, 64, 24, 3, step, 1) for kind in KINDS for step in (1, 2)},
+}
+"""Convolutions of 3 x 3 taps, as ResNets and MobileNets have them."""
+
+
+@pytest.mark.parametrize("convolution", USUAL.values(), ids=USUAL)
+def test_usual_convolutions_compile_no_codelet(convolution: Module) -> None:
+    encoded = encode_program(build_program(convolution, ["variable"] * 2, {}))
+    codelets = [each for block in encoded.blocks for each in (block.codelet, *(called for _, called in block.calls))]
+    listed = {each.path for each in general_codelets()}
+    assert not [each.name for each in codelets if isinstance(each, Codelet) and each.path not in listed]
 
 
 def test_usual_codelets_of_images_are_in_the_list_as_programs_ask_for_them() -> None:
