@@ -49,6 +49,13 @@ class BFloat(ir.Type):
         return hash(BFloat)
 
 
+class Splat(ir.Constant):
+    """A vector constant of one number in all lanes; its text, which LLVM parses, has the number once."""
+
+    def _get_reference(self) -> str:
+        return f"splat ({self.constant[0]})"
+
+
 def call_named(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
     """Calls a function, declared in the module on first use."""
     known = builder.module.globals.get(name)
@@ -56,4 +63,4 @@ def call_named(builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir
     return builder.call(known or ir.Function(builder.module, signature, name), arguments)
 
 
-__all__ = ["BFloat", "call_named", "ir"]
+__all__ = ["BFloat", "Splat", "call_named", "ir"]

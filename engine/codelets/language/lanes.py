@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.ir.shape import NUMPY_TYPES
 from engine.machine_code.first_lanes import LANES, MOST_BYTES, load_first, store_first
-from engine.machine_code.llvm import BFloat, call_named, ir
+from engine.machine_code.llvm import BFloat, Splat, call_named, ir
 from engine.machine_code.processor import rounds_to_bf16
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
@@ -76,7 +76,7 @@ class Lanes:
         return self.of(REGISTER_TYPES[element_type])
 
     def splat_constant(self, scalar: ir.Type, value: Any) -> ir.Constant:
-        return ir.Constant(scalar, value) if self.width == 1 else ir.Constant(self.of(scalar), [value] * self.width)
+        return ir.Constant(scalar, value) if self.width == 1 else Splat(self.of(scalar), value)
 
     def constant(self, element_type: str, value: Any) -> ir.Constant:
         """The value in all lanes, rounded to the element type."""
@@ -93,8 +93,7 @@ class Lanes:
             return scalar
         undefined = ir.Constant(self.of(scalar.type), ir.Undefined)
         first = self.builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
-        zeros = ir.Constant(ir.VectorType(I32, self.width), [0] * self.width)
-        return self.builder.shuffle_vector(first, undefined, zeros)
+        return self.builder.shuffle_vector(first, undefined, Splat(ir.VectorType(I32, self.width), 0))
 
     def parts(self, value: ir.Value) -> tuple[ir.Value, ir.Value]:
         """The real and imaginary parts of complex lanes."""

@@ -6,7 +6,7 @@ from functools import cache
 
 from engine.codelets.language.lanes import ITEM_BYTES, Lanes
 from engine.codelets.language.memory import F32, I32, I64, call
-from engine.machine_code.llvm import BFloat, ir
+from engine.machine_code.llvm import BFloat, Splat, ir
 from engine.machine_code.processor import lanes
 
 BIT = ir.IntType(1)
@@ -24,7 +24,7 @@ def vector_type(element: ir.Type = F32) -> ir.VectorType:
 @cache
 def all_lanes(number: float, element: ir.Type = I32) -> ir.Constant:
     """A vector with the number in all lanes."""
-    return ir.Constant(vector_type(element), [number] * lanes())
+    return Splat(vector_type(element), number)
 
 
 def zeros(element: ir.Type = F32) -> ir.Constant:
