@@ -50,8 +50,6 @@ class Choice:
 
 def select_convolutions(program: Program) -> Program:
     """The program with compute sets of this processor in place of each convolution."""
-    if not any(isinstance(each.work, Convolution) for each in program.compute_sets):
-        return program
     rewriter, written = ProgramRewriter(program), ProgramBuilder()
     for at, each in enumerate(program.compute_sets):
         if isinstance(each.work, Convolution):

@@ -20,9 +20,23 @@ from engine.host.passes.split_products import split_products
 from engine.host.passes.touched_rows import skip_untouched_rows
 from engine.host.passes.unit_fusion import fuse_units
 from engine.host.passes.vector_units import fit_units
-from engine.host.select import select_convolutions
 from engine.program.loop_invariants import hoist_loop_invariants
+from engine.program.program import Program
 from engine.program.run_passes import Pass
+from engine.program.work.convolution import Convolution
+
+
+def select_convolutions(program: Program) -> Program:
+    """The program with compute sets of this processor in place of each convolution.
+
+    A program without convolutions does not import their algorithms.
+    """
+    if not any(isinstance(each.work, Convolution) for each in program.compute_sets):
+        return program
+    from engine.host import select
+
+    return select.select_convolutions(program)
+
 
 HOST_PASSES: tuple[Pass, ...] = (
     select_convolutions,
