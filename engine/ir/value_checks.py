@@ -16,6 +16,8 @@ from engine.ir.shape import Shape
 
 VALUE_CHECK = "ipu.value_check"
 """(array, token s32[]) -> token; the config is a ValueCheck's."""
+CHECK_TOKEN = "value_check_token"
+"""The name of a token's variable, with which its parameter's name begins."""
 
 CheckKind = Literal["range", "nonzero", "finite"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
 from engine.ir.device_operations import TOKEN
-from engine.ir.value_checks import ValueCheck, is_value_check
+from engine.ir.value_checks import CHECK_TOKEN, ValueCheck, is_value_check
 from engine.partition.token_copies import TokenCopy, Tokens
 from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.rewriting import changed
@@ -51,7 +51,7 @@ class _Entry(TokenCopy):
     def take(self) -> Instruction:
         number = self.first + len(self.given)
         made = self.b.instruction("parameter", TOKEN, parameter_number=number)
-        made.name = made.op_name = f"value_check_token.{number}"
+        made.name = made.op_name = f"{CHECK_TOKEN}.{number}"
         return made
 
     def give(self, token: Instruction) -> None:

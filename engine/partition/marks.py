@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Module
 from engine.ir.module import topological
+from engine.ir.value_checks import CHECK_TOKEN
 
 GRADIENT = "ipu.gradient"
 """The target of a mark's custom call. Its backend_config is JSON: the names "variable" and "accumulator" (a type), and
@@ -77,9 +78,14 @@ def cut(
     _refuse_gradients_after_updates(marks, after)
     results = module.results
     moving = {n: results[k] for n, k in module.aliases.items() if n not in once and results[k] not in after}
-    updates = {n: results[k] for n, k in module.aliases.items() if n not in moving}
-    sources = [p for p in module.entry.parameters if (n := p["parameter_number"]) in moving or roles[n] == "feed"]
+    numbers = {p: p["parameter_number"] for p in module.entry.parameters}
+    tokens = {p for p, n in numbers.items() if names.get(n, p.op_name).startswith(CHECK_TOKEN)}
+    sources = [p for p, n in numbers.items() if (n in moving and p not in tokens) or roles[n] == "feed"]
     varying = users_of(module, sources, beyond_marks=False)
+    updating = [results[k] for n, k in module.aliases.items() if n not in moving]
+    for token in tokens.intersection(_needed(updating, varying)):  # checks of the optimizer's own values
+        moving.pop(numbers[token], None)
+    updates = {n: results[k] for n, k in module.aliases.items() if n not in moving}
     for number, value in updates.items():
         found = frontier([value], varying)
         if found:
@@ -131,8 +137,12 @@ def _refuse_gradients_after_updates(marks: Iterable[Instruction], after: set[Ins
 
 def frontier(roots: Iterable[Instruction], varying: set[Instruction]) -> list[Instruction]:
     """The values that the roots take from the gradient part, other than through marks."""
-    reached = topological(roots, lambda i: i not in varying and not is_mark(i))
-    return [i for i in reached if i in varying]
+    return [i for i in _needed(roots, varying) if i in varying]
+
+
+def _needed(roots: Iterable[Instruction], varying: set[Instruction]) -> list[Instruction]:
+    """The instructions from which the update part computes the roots: its own, and values of the gradient part."""
+    return topological(roots, lambda i: i not in varying and not is_mark(i))
 
 
 def _update_from_batch(variable: str, value: Instruction) -> ConfigurationError:

@@ -40,6 +40,18 @@ def test_what_cannot_be_supplied_is_named_before_the_run(tmp_path: Path) -> None
     assert done.stderr.index("is not supplied") < done.stderr.index("Traceback")
 
 
+@pytest.mark.parametrize("imported", ["import tensorflow.compat.v1 as tf", "from tensorflow.compat import v1 as tf"])
+def test_the_version_1_api_of_version_2_has_what_is_supplied(imported: str, tmp_path: Path) -> None:
+    lines = [imported, "import tensorflow", "from tensorflow.compat.v1.estimator import EstimatorSpec"]
+    lines += ["print(EstimatorSpec is tf.estimator.EstimatorSpec, tf.contrib is tensorflow.contrib)"]
+    lines += ["print(tensorflow.compat.v1.placeholder is tf.placeholder, tf.compat.as_str(b'text'), tf.compat.v2.add)"]
+    program = tmp_path / "program.py"
+    program.write_text("\n".join(lines))
+    done = run("--tf1", str(program))
+    assert done.returncode == 0 and "is not supplied" not in done.stderr, done.stderr
+    assert done.stdout.startswith("True True\nTrue text <function add ")
+
+
 def test_hyperparameters_keep_their_types() -> None:
     parameters = HParams(rate=0.1, layers=[8, 4], train=True, name="x", none=None)
     parameters.parse("rate=1,layers=[6,4,2],train=false,name=3").set_hparam("none", "a")

@@ -194,3 +194,39 @@ def test_programs_without_checks_run_as_before(kit: Kit, monkeypatch: pytest.Mon
     monkeypatch.setenv("SOFTWARE_IPU_VALUE_CHECKS", "none")
     model = kit.ipu_model()
     assert np.isnan(model.evaluate(labelled()[0], with_label(7), verbose=0)[0])
+
+
+@both_frameworks
+@pytest.mark.parametrize("mode", ["none", "accumulation", "replicas", "pipeline"])
+def test_the_optimizer_checks_its_values_in_branches(kit: Kit, mode: str) -> None:
+    class Rate(kit.keras.optimizers.schedules.LearningRateSchedule):
+        """Halves the rate after two updates, and refuses updates from the given one on."""
+
+        def __init__(self, end: int) -> None:
+            self.end = end
+
+        def __call__(self, step: Any) -> Any:
+            return tf.cond(step < 2, lambda: self.checked(step, 0.5), lambda: self.checked(step, 0.25))
+
+        def checked(self, step: Any, rate: float) -> Any:
+            if not self.end:
+                return tf.constant(rate)
+            with tf.control_dependencies([tf.debugging.Assert(step < self.end, ["too late"])]):
+                return tf.identity(tf.constant(rate))
+
+    weights, labels = [], np.arange(8 * STEPS) % 3
+    for end in (0, 100, 3):
+        model = configured(kit, mode)
+        model.set_weights([np.linspace(0, 1, each.size).reshape(each.shape) for each in model.get_weights()])
+        with IPUStrategy().scope():
+            model.compile(
+                kit.keras.optimizers.SGD(Rate(end)), "sparse_categorical_crossentropy", steps_per_execution=STEPS
+            )
+        if end == 3:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="too late"):
+                model.fit(read(0), labels, batch_size=2, shuffle=False, verbose=0)
+        else:
+            model.fit(read(0), labels, batch_size=2, shuffle=False, verbose=0)
+            weights.append(model.get_weights())
+    for plain, checked in zip(*weights, strict=True):
+        np.testing.assert_array_equal(plain, checked)

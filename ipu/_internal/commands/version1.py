@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from engine.errors import ConfigurationError
+from ipu._internal.commands.version1_namespace import Namespace
 
 ROOTS = frozenset({"tensorflow", "tensorflow_core"})
 REAL = frozenset({"compiler", "core", "python"})
@@ -73,6 +74,9 @@ class Facade(ModuleType):
 
         if name in REAL:
             return import_module(f"tensorflow.{name}")
+        if name == "compat":  # whose v1 has what is supplied, too
+            self.compat = Namespace("tf.compat", v1.compat, v1=self)
+            return self.compat
         found = supplied(name)
         return getattr(v1, name) if found is None else found
 

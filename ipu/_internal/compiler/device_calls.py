@@ -16,6 +16,11 @@ from engine.errors import UnsupportedOperation
 from ipu._internal.compiler.tokens import device_token
 from ipu._internal.compiler.variables import tracing
 
+VERSION_1 = (
+    "A program of TensorFlow 1 has two lines first: `import tensorflow.compat.v1 as tf` and `tf.disable_v2_behavior()`."
+)
+"""The change to a program that calls eagerly what it wrote for a graph."""
+
 
 def device_call(
     target: str,
@@ -67,7 +72,7 @@ def _check_graph(what: str) -> None:
         graph = getattr(graph, "outer_graph", None)
 
 
-def require_trace(what: str) -> None:
+def require_trace(what: str, eager_advice: str = VERSION_1) -> None:
     """Raises RuntimeError unless a function is being traced for the engine."""
     if tracing():
         return
@@ -76,10 +81,7 @@ def require_trace(what: str) -> None:
         "in a function given to IPUStrategy.run, or in a tf.function(jit_compile=True) called in the strategy's scope."
     )
     if tf.executing_eagerly():
-        advice += (
-            " A program of TensorFlow 1 has two lines first: `import tensorflow.compat.v1 as tf` and "
-            "`tf.disable_v2_behavior()`."
-        )
+        advice += f" {eager_advice}"
     in_function = ops.inside_function()
     with ops.init_scope():
         if not tf.executing_eagerly() and not in_function:

@@ -15,6 +15,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 
 from engine.ir import Shape
+from engine.ir.value_checks import CHECK_TOKEN
 from engine.runtime.buffers import DeviceBuffer
 from ipu._internal.compiler.variables import IPUVariable
 from ipu._internal.thread_values import ThreadValue
@@ -50,7 +51,7 @@ def is_token(variable: object) -> bool:
 class CheckToken:
     """The token of a value check in one program, whose value is unused, too."""
 
-    name = "value_check_token"
+    name = CHECK_TOKEN
     escaped = False
 
     def __init__(self) -> None:

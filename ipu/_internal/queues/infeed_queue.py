@@ -210,7 +210,10 @@ class IPUIterator:
 
     def get_next(self) -> Any:
         """The next element. Raises RuntimeError outside of a tf.function that runs on the device."""
-        require_trace("next() of a dataset iterator of an IPUStrategy's scope")
+        require_trace(
+            "next() of a dataset iterator of an IPUStrategy's scope",
+            "To read elements on the host, call iter(dataset) outside of the scope.",
+        )
         return self._infeed_queue._dequeue()
 
     def get_next_as_optional(self) -> Any:
