@@ -13,8 +13,8 @@ MOST_POSITIONS = 1 << 14
 """Elements of a window without overlaps, whose offsets have 8 bytes each: they stay in the second-level cache."""
 MOST_COLUMNS = 7
 """Most columns of a window that overlaps others: each number of columns has its own code."""
-FEWEST_CHANNELS = 4
-"""Fewest channels if windows skip elements: then the lanes are channels of one window."""
+FEWEST_CHANNELS = 2
+"""Fewest channels if windows skip elements: with one, elements near the end of a row are computed one by one."""
 MOST_BYTES = 1 << 19
 """Bytes of selected positions: they have to stay in the second-level cache."""
 

@@ -66,6 +66,20 @@ def test_any_window(seed: int) -> None:
         compare(operand, whole, DIRECTIONS[seed % len(DIRECTIONS)], float(rng.choice([0.0, -0.0, 1.5])))
 
 
+@pytest.mark.sample(16)
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("seed", range(40))
+def test_groups_of_elements(kind: str, seed: int) -> None:
+    """Wide images, whose elements are computed by groups, with few channels or no whole number of vectors."""
+    rng = np.random.default_rng(seed)
+    places = int(rng.integers(2, MOST_COLUMNS + 1))
+    wide = WindowDimension(places, int(rng.integers(2, places + 1)), *(int(n) for n in rng.integers(-1, places, 2)))
+    high = WindowDimension(int(rng.integers(2, 4)), int(rng.integers(1, 3)), *(int(n) for n in rng.integers(0, 2, 2)))
+    shape = 2, int(rng.integers(3, 8)), int(rng.integers(12, 45)), int(rng.choice([*range(2, 20), 24, 35]))
+    operand = rng.choice(SPECIAL[:-1] if seed % 2 else np.arange(-2, 3), shape).astype(NUMPY_TYPES[kind])
+    compare(operand, (TRIVIAL, high, wide, TRIVIAL), DIRECTIONS[seed % len(DIRECTIONS)])
+
+
 def test_empty_arrays() -> None:
     for dimensions in ((0, 4, 4, 2), (2, 4, 4, 0)):
         compare(np.zeros(dimensions, np.float32), (TRIVIAL, SAME, SAME, TRIVIAL), "GE")

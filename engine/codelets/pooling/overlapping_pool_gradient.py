@@ -17,7 +17,7 @@ from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.record import Address, Record, block
 from engine.codelets.pooling.pool_axis import PoolAxis, along_row, axes_of
 from engine.codelets.pooling.pool_gradient import encoded_pool_gradient
-from engine.codelets.pooling.pool_kernels import choosing, gathering
+from engine.codelets.pooling.pool_kernels import LANES, choosing, gathering, gathering_groups
 from engine.ir.pooling import is_apart, positions_bytes, spatial_dimensions
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.work.select_and_scatter import SelectAndScatterWork
@@ -34,6 +34,8 @@ class OverlappingPools(Record):
     source_pitch: int
     channels: int
     slots: int  # rows of windows that an element is in, at most
+    first_group: int  # the first element of groups of as many elements as columns are between windows
+    groups: int
     high: PoolAxis
     wide: PoolAxis
 
@@ -59,7 +61,7 @@ def overlapping_pool_gradient(direction: str, kind: str, columns: int, step: int
     """
     most = -(-columns // step)
     choose_row = along_row(choosing(direction, kind, columns, step), columns, step)
-    gather = gathering(kind, most, step)
+    gather, gather_groups = gathering(kind, most, step), gathering_groups(kind, columns, step)
 
     @inner
     def gather_row(given: OverlappingPools, source: int, target: int, row: int, chosen: int) -> None:
@@ -70,15 +72,22 @@ def overlapping_pool_gradient(direction: str, kind: str, columns: int, step: int
         source, chosen = source + first * row_bytes, chosen + slot * row_bytes
         down = high.stride * columns
         number = (row + high.low) * columns - first * down
-        at = 0
+        at, rows = 0, max(last - first + 1, 0)
         while at < wide.size:
             window = _first_window(wide, at)
-            count = max(_last_window(wide, at) - window + 1, 0) if last >= first else 0
-            together = wide.inners if at == wide.first_inner else 1
-            move, here = 4 * window * channels, number + at + wide.low - window * step
-            ring = source + move, chosen + move, row_bytes, 4 * channels, slot, slots, last - first + 1
-            gather(count, *ring, here, down, given.initial, target + at * wide.pitch, together * channels)
-            at += together
+            to, here = target + at * wide.pitch, number + at + wide.low
+            if at == given.first_group and given.groups > 0:
+                move = 4 * ((at + wide.low) // step) * channels
+                ring_of_groups = source + move, chosen + move, row_bytes, slot, slots, rows
+                gather_groups(1, *ring_of_groups, number, down, given.initial, to, wide.pitch, channels, given.groups)
+                at += step * given.groups
+            else:
+                count = max(_last_window(wide, at) - window + 1, 0) if rows > 0 else 0
+                together = wide.inners if at == wide.first_inner else 1
+                move = 4 * window * channels
+                ring = source + move, chosen + move, row_bytes, 4 * channels, slot, slots, rows
+                gather(count, *ring, here - window * step, down, given.initial, to, together * channels)
+                at += together
 
     def gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
         given, chosen = OverlappingPools.read(parameters), scratch + RESERVED_SCRATCH
@@ -97,16 +106,28 @@ def overlapping_pool_gradient(direction: str, kind: str, columns: int, step: int
     return Codelet(gradient, f"overlapping_pool_gradient_{direction}_{columns}_{step}{suffix}", in_vectors=True)
 
 
+def _groups(wide: PoolAxis, channels: int) -> tuple[int, int]:
+    """The first element of groups, and how many there are: all windows with them exist, and vectors end in the row."""
+    reached = -(-LANES // max(channels, 1))  # elements, or windows, of a vector
+    first = max((wide.positions - 1) // wide.stride, -(-wide.low // wide.stride))
+    last = min(wide.windows - reached, (wide.size + wide.low - reached + 1) // wide.stride - 1)
+    return first * wide.stride - wide.low, max(0, last - first + 1) if 1 < wide.stride <= wide.positions else 0
+
+
 def encoded_overlapping_pools(work: SelectAndScatterWork) -> Encoded:
     """The fields of `OverlappingPools`."""
     operand, source, spatial = work.operand.shape, work.source.shape, spatial_dimensions(work.window)
     high, wide = axes_of(operand, source, work.window, 2)
+    channels = prod(operand.dimensions[spatial.stop :])
+    first, groups = _groups(wide, channels)
     parameters = OverlappingPools.of(
         work,
         operand_pitch=operand.dtype.itemsize * prod(operand.dimensions[spatial.start :]),
         source_pitch=4 * prod(source.dimensions[spatial.start :]),
-        channels=prod(operand.dimensions[spatial.stop :]),
+        channels=channels,
         slots=-(-high.positions // high.stride),
+        first_group=first,
+        groups=groups,
         high=high,
         wide=wide,
     )

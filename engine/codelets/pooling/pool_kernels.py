@@ -196,7 +196,6 @@ def gathering(kind: str, most: int, step: int) -> Any:
         start = Lanes(builder, LANES).load_splat(initial, "f32")
         first_number = vector.splat(builder, builder.trunc(number, I32))
         fewer = vector.splat(builder, builder.trunc(down, I32))
-        around = builder.mul(row, builder.sub(slots, I64(1)))
 
         def gather(first: ir.Value, vectors: int, mask: ir.Value | None) -> None:
             offset, totals = builder.mul(first, I64(4)), [start] * vectors
@@ -213,11 +212,8 @@ def gathering(kind: str, most: int, step: int) -> Any:
                         added = builder.fadd(totals[v], vector.load_vector(builder, of_source, mask))
                         is_chosen = builder.icmp_signed("==", builder.bitcast(bits, vector.vector_type(I32)), wanted)
                         totals[v] = builder.select(is_chosen, added, totals[v])
-                following = builder.add(in_slot, I64(1))
-                wraps = builder.icmp_signed("==", following, slots)
-                below = builder.select(wraps, builder.sub(at_chosen, around), builder.add(at_chosen, row))
-                following = builder.select(wraps, I64(0), following)
-                loop.close([builder.add(at, row), below, following, builder.sub(numbers, fewer), *totals])
+                below = _next_in_ring(builder, at_chosen, in_slot, row, slots)
+                loop.close([builder.add(at, row), *below, builder.sub(numbers, fewer), *totals])
             place = builder.add(target, builder.mul(first, I64(size)))
             for total, each in zip(totals, _each(builder, (place, I64(LANES * size)), vectors), strict=True):
                 vector.store_vector(builder, total, each, mask, kind)
@@ -225,3 +221,58 @@ def gathering(kind: str, most: int, step: int) -> Any:
         for_vectors(builder, count, gather, TOGETHER)
 
     return switched("gather", range(most + 1), write)
+
+
+def _next_in_ring(
+    builder: ir.IRBuilder, at: ir.Value, slot: ir.Value, row: ir.Value, slots: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """The address and the slot of the row after one of a ring of `slots` rows of `row` bytes."""
+    following = builder.add(slot, I64(1))
+    wraps = builder.icmp_signed("==", following, slots)
+    around = builder.mul(row, builder.sub(slots, I64(1)))
+    below = builder.select(wraps, builder.sub(at, around), builder.add(at, row))
+    return below, builder.select(wraps, I64(0), following)
+
+
+@cache
+def gathering_groups(kind: str, width: int, step: int) -> Any:
+    """`gather_groups(1, source, chosen, row, slot, slots, rows, number, down, initial, target, pitch, count, groups)`.
+
+    The same for groups of `step` neighbouring elements, of which the first ones are at the first columns of successive
+    windows, of `width` columns: `source` and `chosen` are of the first of these. Elements have `count` channels and are
+    `pitch` bytes apart. Lanes after the last channel are written where the next elements are written later.
+    """
+    size, before = vector.BYTES[kind], range((width - 1) // step, -1, -1)
+
+    def write(builder: ir.IRBuilder, _: int, arguments: tuple[ir.Value, ...]) -> None:
+        source, chosen, row, slot, slots, rows, number, down, initial, target, pitch, count, groups = arguments
+        start = Lanes(builder, LANES).load_splat(initial, "f32")
+        first_number, fewer = (vector.splat(builder, builder.trunc(each, I32)) for each in (number, down))
+        column, group = builder.mul(count, I64(4)), builder.mul(pitch, I64(step))
+        reached = call(builder, "smax.i64", I64, count, I64(LANES))
+        last = builder.sub(reached, I64(LANES))
+        loop = EmittedLoop(builder, "groups", I64(0), groups, I64(1), [source, chosen, target])
+        source, chosen, target = loop.carried
+        channels = EmittedLoop(builder, "channels", I64(0), reached, I64(LANES))
+        first = call(builder, "smin.i64", I64, channels.at, last)
+        begins = [builder.add(each, builder.mul(first, I64(4))) for each in (source, chosen)]
+        carried = [*begins, slot, first_number, *[start] * step]
+        of_rows = EmittedLoop(builder, "rows", I64(0), rows, I64(1), carried, may_be_empty=True)
+        at, at_chosen, in_slot, numbers, *totals = of_rows.carried
+        for k in before:
+            move = builder.mul(column, I64(-k))
+            value, bits = (vector.load_vector(builder, builder.add(each, move)) for each in (at, at_chosen))
+            selected = builder.bitcast(bits, vector.vector_type(I32))
+            for each in range(min(step, width - k * step)):
+                wanted = builder.add(numbers, vector.all_lanes(each + k * step))
+                is_chosen = builder.icmp_signed("==", selected, wanted)
+                totals[each] = builder.select(is_chosen, builder.fadd(totals[each], value), totals[each])
+        below = _next_in_ring(builder, at_chosen, in_slot, row, slots)
+        of_rows.close([builder.add(at, row), *below, builder.sub(numbers, fewer), *totals])
+        places = builder.add(target, builder.mul(first, I64(size))), pitch
+        for total, each in zip(of_rows.carried[4:], _each(builder, places, step), strict=True):
+            vector.store_vector(builder, total, each, None, kind)
+        channels.close()
+        loop.close([builder.add(*each) for each in ((source, column), (chosen, column), (target, group))])
+
+    return switched("gather_groups", [1], write)
