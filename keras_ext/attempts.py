@@ -16,7 +16,9 @@ from tensorflow.python.data.ops.dataset_ops import UnaryUnchangedStructureDatase
 from tensorflow.python.eager import context
 
 from ipu._internal.thread_values import ThreadValue
-from keras_ext.epochs.feeds import BatchSource, take
+from keras_ext.epochs.arrays import check_spec
+from keras_ext.epochs.batch_types import OfSpecs, batch_type
+from keras_ext.epochs.feeds import BatchSource
 from keras_ext.plain_steps import batch_of
 from keras_ext.types import KerasModel
 from keras_ext.wrapping import Original, wrap
@@ -27,6 +29,8 @@ EVENTS = (
     *(f"on_{mode}_{when}" for mode in ("train", "test", "predict") for when in ("begin", "batch_begin")),
 )
 """The methods of a list of callbacks that are called before the first step has run."""
+REOPENED = (tf.TensorSpec, tf.RaggedTensorSpec)
+"""The specs of elements that a generator can give in place of a tf.data set."""
 _ABSENT = object()
 Runs = Callable[[], bool]
 
@@ -97,9 +101,15 @@ class Attempt:
         self._enqueuers.append(getattr(adapter, "_enqueuer", None))
 
     def note_pass(self, batches: Iterator[Any], opened: int) -> None:
-        """Notes the pass over a tf.data set, the last of `opened` passes."""
+        """Notes the pass over a tf.data set, the last of `opened` passes.
+
+        Raises UnsupportedOperation for elements that the engine cannot take, before one is read.
+        """
         if not self.has_run():
             self._pass = batches, opened
+            kind = batch_type(batches)
+            for spec in kind.specs if isinstance(kind, OfSpecs) else ():
+                check_spec(spec)
 
     def note_taken(self, taken: list[BatchSource]) -> None:
         """Notes the batches that an execution has taken from the pass."""
@@ -296,15 +306,11 @@ class Reader(Iterator[Any]):
 
 def _items(taken: list[BatchSource], rest: Iterator[Any]) -> Iterator[Any]:
     """The batches that have been taken, then those that are left, nested as the data are."""
-    while taken:
-        for batches in taken:
-            yield from (batch_of(batches, index) for index in range(batches.steps))
-            if batches.error is not None:
-                raise batches.error
-        try:
-            taken = take(rest, 1)
-        except StopIteration:
-            return
+    for batches in taken:
+        yield from (batch_of(batches, index) for index in range(batches.steps))
+        if batches.error is not None:
+            raise batches.error
+    yield from rest
 
 
 class ReopenedDataset(UnaryUnchangedStructureDataset):
@@ -318,7 +324,7 @@ class ReopenedDataset(UnaryUnchangedStructureDataset):
         super().__init__(dataset, dataset._variant_tensor)
 
     def __iter__(self) -> Any:
-        if self._opened == 0 or not all(type(spec) is tf.TensorSpec for spec in tf.nest.flatten(self.element_spec)):
+        if self._opened == 0 or not all(isinstance(spec, REOPENED) for spec in tf.nest.flatten(self.element_spec)):
             return iter(self._original)
         self._opened -= 1
         return iter(tf.data.Dataset.from_generator(lambda: self._items, output_signature=self.element_spec))

@@ -23,10 +23,7 @@ def as_array(value: Nest) -> np.ndarray | None:
     if isinstance(value, tf.experimental.Optional):
         return None
     if isinstance(value, tf.RaggedTensor):
-        raise RaggedInput(
-            f"Expected dense arrays. Received: a RaggedTensor of shape {value.shape}. "
-            f"Make it dense in the input pipeline, with to_tensor()."
-        )
+        raise _ragged(value.shape)
     if isinstance(value, tf.SparseTensor):
         value = tf.sparse.to_dense(tf.sparse.reorder(value))
     elif hasattr(value, "toarray"):
@@ -37,11 +34,30 @@ def as_array(value: Nest) -> np.ndarray | None:
         array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype not in ELEMENT_TYPES:
         tf.convert_to_tensor(array)  # raises as in Keras for values that no tensor can hold
-        raise UnsupportedOperation(
-            f"Expected arrays of numbers or booleans ({', '.join(map(str, ELEMENT_TYPES))}). "
-            f"Received: dtype {array.dtype}. Encode such data on the host, in the input pipeline."
-        )
+        raise _no_numbers(array.dtype)
     return array
+
+
+def check_spec(spec: tf.TypeSpec) -> None:
+    """Raises as `as_array` does for each value of the spec, if it does, so that none has to be read."""
+    if isinstance(spec, tf.RaggedTensorSpec):
+        raise _ragged(spec.shape)
+    if isinstance(spec, tf.TensorSpec) and np.dtype(spec.dtype.as_numpy_dtype) not in ELEMENT_TYPES:
+        raise _no_numbers(np.dtype(spec.dtype.as_numpy_dtype))
+
+
+def _ragged(shape: tf.TensorShape) -> RaggedInput:
+    return RaggedInput(
+        f"Expected dense arrays. Received: a RaggedTensor of shape {shape}. "
+        f"Make it dense in the input pipeline, with to_tensor()."
+    )
+
+
+def _no_numbers(dtype: np.dtype) -> UnsupportedOperation:
+    return UnsupportedOperation(
+        f"Expected arrays of numbers or booleans ({', '.join(map(str, ELEMENT_TYPES))}). "
+        f"Received: dtype {dtype}. Encode such data on the host, in the input pipeline."
+    )
 
 
 def own_array(value: Nest) -> np.ndarray | None:

@@ -123,6 +123,53 @@ def test_data_and_random_numbers_are_as_before(kit: Kit, source: str) -> None:
     assert_close(fast, plain)
 
 
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("elements", ["words", "ragged"])
+def test_elements_that_the_engine_cannot_take_are_read_once(
+    kit: Kit, elements: str, is_stream: bool, method: str
+) -> None:
+    """A tf.data set that the engine refuses gives plain Keras its first batch, too; a stream gives each batch once."""
+    lengths = np.array([2, 0, 3, 1, 4, 2, 1, 3] * 2)
+    numbers = np.arange(lengths.sum(), dtype=np.float32)
+    values = numbers.astype(str) if elements == "words" else numbers
+    rows = tf.RaggedTensor.from_row_lengths(values, lengths)
+    rows = rows.to_tensor(default_value="-1") if elements == "words" else rows
+    labels = () if method == "predict" else (np.arange(16, dtype=np.float32)[:, None],)
+
+    class Sums(kit.keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = kit.keras.layers.Dense(1, kernel_initializer="ones")
+
+        def call(self, inputs: Any) -> Any:
+            numbers = tf.strings.to_number(inputs) if elements == "words" else inputs
+            return self.dense(tf.reshape(tf.reduce_sum(numbers, axis=1), (-1, 1)) / 20)
+
+    def data() -> tf.data.Dataset:
+        made = tf.data.Dataset.from_tensor_slices((rows, *labels) if labels else rows).batch(4)
+        if not is_stream:
+            return made
+        batches = iter(made.repeat(3))
+        return tf.data.Dataset.from_generator(lambda: batches, output_signature=made.element_spec)
+
+    def program() -> Any:
+        kit.keras.utils.set_random_seed(1)
+        model = Sums()
+        model.compile("sgd", "mse")
+        if method != "fit":
+            return getattr(model, method)(data(), verbose=0, **({"steps": 5} if is_stream else {}))
+        given = {"epochs": 2, **({"steps_per_epoch": 5} if is_stream else {})}
+        return [model.fit(data(), verbose=0, **given).history, int(model.optimizer.iterations), model.get_weights()]
+
+    wanted = program()
+    with ipu.accelerate() as acceleration:
+        found = program()
+    assert_close(found, wanted)
+    assert [each.method for each in acceleration.fallbacks] == [method]
+
+
 @both_frameworks
 def test_items_that_are_drawn_at_random_are_drawn_once(kit: Kit) -> None:
     """Items that were read ahead are not drawn again: the next items continue NumPy's and Python's streams."""
