@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from ipu._internal.compiler.device_calls import in_graph
 from ipu._internal.names.namespace import public_names
 from ipu._internal.types import TensorLike
 
@@ -76,7 +77,7 @@ def sequence_slice(
 
         return tf.where(is_copied, tf.gather(src, row), tf.zeros_like(dst) if zero_unused else dst), gradient
 
-    return sliced(dst, src)
+    return sliced(*in_graph([dst, src]))
 
 
 def sequence_slice_pack(

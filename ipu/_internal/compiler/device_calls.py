@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-from tensorflow.python.framework import ops
+from tensorflow.python.framework import func_graph, ops
 from tensorflow.python.ops.cond_v2 import _CondGradFuncGraph
 from tensorflow.python.ops.while_v2 import _WhileBodyGradFuncGraph
 
@@ -41,6 +41,16 @@ def device_call(
     for tensor, spec in zip(tensors, results, strict=True):
         tensor.set_shape(spec.shape)
     return list(tensors)
+
+
+def in_graph(tensors: Sequence[Any]) -> list[Any]:
+    """The tensors in the graph being built, which captures those of a graph around it.
+
+    The gradient that tf.custom_gradient calls may use no others: TensorFlow finds those of the branch itself alone, for
+    a branch in a loop.
+    """
+    graph = ops.get_default_graph()
+    return [graph.capture(each) if isinstance(graph, func_graph.FuncGraph) else each for each in tensors]
 
 
 def ordered_call(

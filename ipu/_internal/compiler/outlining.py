@@ -105,7 +105,8 @@ class _Caller:
         with record.stop_recording(), graph.gradient_override_map({"XlaCustomCallV2": GRADIENT}):
             with tf.name_scope(self.body.name):
                 tensors = device_call(OUTLINED, operands, config, results)
-        gradient = partial(self.gradient, operands, number, str(graph.get_name_scope()))
+        # Not `operands`, which may be of an outer graph: the gradient of a branch in a loop has the call's graph alone.
+        gradient = partial(self.gradient, list(tensors[0].op.inputs), number, str(graph.get_name_scope()))
         tensors[0].op._ipu_outlined_gradient = gradient
         record.record_operation(self.body.name, tensors, list(operands), gradient)
         return tensors

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu._internal.compiler.device_calls import in_graph
 from ipu._internal.conversion import converted
 from ipu._internal.custom_ops.declaration import Declaration, Split, parameters
 from ipu._internal.custom_ops.vertex_calls import Compiled, call_vertex
@@ -39,7 +40,7 @@ class Vertex:
         if len(inputs) != len(self.declaration.inputs):
             raise self.declaration.error(f"inputs ({', '.join(self.declaration.inputs)}). Received: {len(inputs)}")
         with tf.name_scope(name or self.__name__):
-            tensors = [tf.convert_to_tensor(each) for each in inputs]
+            tensors = in_graph([tf.convert_to_tensor(each) for each in inputs])
 
             @tf.custom_gradient
             def linked(*given: tf.Tensor) -> Any:

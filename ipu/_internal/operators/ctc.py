@@ -83,7 +83,8 @@ def _losses(
     log_probs: tf.Tensor, labels: tf.Tensor, label_length: tf.Tensor, data_length: tf.Tensor, blank: int
 ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
     """The losses, and their gradient: in float32, as everything here."""
-    time, batch, classes = tf.unstack(tf.shape(log_probs))
+    open_sizes = tf.unstack(tf.shape(log_probs))
+    time, batch, classes = (size or each for size, each in zip(log_probs.shape.as_list(), open_sizes, strict=True))
     # States alternate between blanks and labels: 2 L + 1 of them.
     blanks = tf.fill(tf.shape(labels), blank)
     symbols = tf.pad(tf.reshape(tf.stack([blanks, labels], 2), [batch, -1]), [[0, 0], [0, 1]], constant_values=blank)

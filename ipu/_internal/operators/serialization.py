@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from ipu._internal.compiler.device_calls import in_graph
 from ipu._internal.compiler.variables import in_symbolic_graph
 from ipu._internal.operators.checks import require
 
@@ -46,7 +47,7 @@ def serialized_product(a: tf.Tensor, b: tf.Tensor, factor: int, dimension: str) 
 
         return _in_slices(a, b, factor, dimension), gradient
 
-    return tf.matmul(a, b) if factor == 1 else product(a, b)
+    return tf.matmul(a, b) if factor == 1 else product(*in_graph([a, b]))
 
 
 def _common(first: tf.TensorShape, second: tf.TensorShape) -> tf.TensorShape | None:
