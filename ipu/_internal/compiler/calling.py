@@ -134,7 +134,7 @@ class EngineFunction:
             self._version = system.version
         key = (id(concrete), ordinal)
         found = self._programs.get(key)
-        if found is None:
+        if found is None or not found[1].is_current:
             with collector_paused():
                 traced = for_device(bind(concrete, self._used), ordinal, transport_of_functions())
                 found = concrete, TracedProgram(traced)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+import numpy as np
 from tensorflow.python.ops import resource_variable_ops
 
 from engine.runtime.buffers import DeviceBuffer
@@ -52,6 +53,10 @@ class HostVariable:
     def lock_holder(self) -> Any:
         """The object whose lock executions with the variable hold."""
         return self._handle
+
+    def numpy(self) -> np.ndarray:
+        """The present value."""
+        return present_values([self.host])[0].numpy()
 
     def device_buffer(self, present: Any = None) -> DeviceBuffer:
         """A device copy of the variable's present value; `present` as for `HostValue.copied_to`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -21,21 +22,34 @@ from ipu._internal.host_functions.calls import check_shapes
 logger = logging.getLogger("ipu")
 
 
-def module_of(concrete: ConcreteFunction, specs: list[tf.TensorSpec], checks: bool = False) -> Module:
+def module_of(
+    concrete: ConcreteFunction,
+    specs: Sequence[tf.TensorSpec],
+    checks: bool = False,
+    captured: Sequence[tf.Tensor] | None = None,
+) -> Module:
     """Imports the module of a concrete function: parameters for `specs`, then for its captures.
 
     With `checks` it has the checks of value_checks.py. Raises as `emitted` and `import_hlo`.
     """
+    captured = concrete.captured_inputs if captured is None else captured
     try:
-        return import_hlo(emitted(concrete, specs, checks=checks))
+        return import_hlo(emitted(concrete, specs, captured, checks=checks))
     except DynamicOperand:
-        return import_hlo(emitted(concrete, specs, costly=False, checks=checks))
+        return import_hlo(emitted(concrete, specs, captured, costly=False, checks=checks))
 
 
-def emitted(concrete: ConcreteFunction, specs: list[tf.TensorSpec], costly: bool = True, checks: bool = False) -> bytes:
+def emitted(
+    concrete: ConcreteFunction,
+    specs: Sequence[tf.TensorSpec],
+    captured: Sequence[tf.Tensor],
+    costly: bool = True,
+    checks: bool = False,
+) -> bytes:
     """The HloModuleProto of a concrete function, with or without the custom calls of costly_kernels.py and `checks`.
 
-    Raises UnsupportedOperation for dynamic shapes, strings, and operations that XLA refuses.
+    XLA takes numbers that it must know from the values of `captured` variables. Raises UnsupportedOperation for dynamic
+    shapes, strings, and operations that XLA refuses.
     """
     if not all(spec.shape.is_fully_defined() for spec in specs):
         raise UnsupportedOperation(
@@ -54,10 +68,10 @@ def emitted(concrete: ConcreteFunction, specs: list[tf.TensorSpec], costly: bool
             if name is not None:
                 # An error names operations of the function as it was traced.
                 with contextlib.suppress(tf.errors.OpError, ValueError):
-                    return _serialized(concrete, name, specs)
+                    return _serialized(name, specs, captured)
     with rewritten_for_xla(concrete, costly=False, checks=False) as name:
         try:
-            made = _serialized(concrete, name or concrete.name, specs)
+            made = _serialized(name or concrete.name, specs, captured)
         except (tf.errors.OpError, ValueError) as error:
             logger.debug("XLA refuses a step", exc_info=error)
             raise refusal(error) from None
@@ -67,15 +81,15 @@ def emitted(concrete: ConcreteFunction, specs: list[tf.TensorSpec], costly: bool
     return made
 
 
-def _serialized(concrete: ConcreteFunction, name: str, specs: list[tf.TensorSpec]) -> bytes:
-    """The HLO of the function of this name, which captures the same as `concrete`."""
+def _serialized(name: str, specs: Sequence[tf.TensorSpec], captured: Sequence[tf.Tensor]) -> bytes:
+    """The HLO of the function of this name with these captures."""
     # As compiler_ir.from_concrete_function, which takes no specs, but derives them itself.
     return context.context().get_compiler_ir(
         # TensorFlow's own finds the device by drawing a random number, which later ones would miss.
         device_name=tf.zeros([]).device,
         platform_name=None,
         function_name=name,
-        flat_args=specs,
-        captured_inputs=concrete.captured_inputs,
+        flat_args=list(specs),
+        captured_inputs=captured,
         stage="hlo_serialized",
     )

@@ -14,6 +14,7 @@ from engine.runtime.execution_locks import Execution
 from ipu._internal.compiler.calling import EngineFunction, for_device
 from ipu._internal.compiler.device_variables import DeviceVariable, HostVariable
 from ipu._internal.compiler.executable_files import signature_of
+from ipu._internal.compiler.fixed_variables import refuse_assigned
 from ipu._internal.compiler.tokens import is_token
 from ipu._internal.compiler.trace import TracedStep, bind
 
@@ -28,7 +29,9 @@ def traced_function(function: Callable[..., Any], inputs: Sequence[Any]) -> Trac
     engine_function = EngineFunction(function)
     arguments = [tf.constant(each) if isinstance(each, np.ndarray | np.generic) else each for each in inputs]
     concrete, used = engine_function.concrete((tuple(arguments), {}))
-    return for_device(bind(concrete, used), 0)
+    traced = bind(concrete, used)
+    refuse_assigned(traced.fixed, traced.updated)
+    return for_device(traced, 0)
 
 
 def executable_file(

@@ -19,6 +19,7 @@ def conditional(
     """Calls only the branch that runs, and returns its leaves as tensors; calls `original` where `pred` is unknown or
     no scalar.
     """
+    pred = pred.read_value() if isinstance(pred, tf.Variable) else pred
     known: Any = None if isinstance(pred, bool) else smart_constant_value(pred)
     if known is None or np.ndim(known):
         return original(pred, true_fn, false_fn, name=name)

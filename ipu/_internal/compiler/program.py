@@ -198,6 +198,11 @@ class TracedProgram:
         return self._traced.graph_key
 
     @property
+    def is_current(self) -> bool:
+        """Whether the variables whose values are parts of the program still have them."""
+        return all(np.array_equal(variable.numpy(), value) for variable, value in self._traced.fixed)
+
+    @property
     def constants(self) -> Mapping[int, np.ndarray]:
         """The values of the parameters that are constants, by their numbers."""
         return self._traced.constants

@@ -22,6 +22,7 @@ from engine.partition.storage import Storage
 from ipu._internal.compiler.batch_norm import with_groups
 from ipu._internal.compiler.device_variables import DeviceVariable, HostVariable
 from ipu._internal.compiler.emission import module_of
+from ipu._internal.compiler.fixed_variables import Fixed, fixed_parameters, refusal
 from ipu._internal.compiler.handles import is_variable
 from ipu._internal.compiler.optimizer_state import OptimizerState, optimizer_state_of
 from ipu._internal.compiler.outlined_bodies import with_outlined_bodies
@@ -68,6 +69,8 @@ class TracedStep:
     ipus: int = 1
     processes: Processes | None = None
     source_lines: Mapping[str, str] = field(default_factory=dict)
+    fixed: Fixed = ()
+    """Variables whose values the module has as constants, with these values."""
     graph_key: Hashable = None
     """Equal for two traces of one step only if they have the same graph of the same variables."""
 
@@ -157,7 +160,12 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
             continue
         roles.append("variable")
         resources[number] = _variable(by_handle.get(id(tensor)), tensor)
-    imported = module_of(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments], values_are_checked())
+    specs, checks = [tf.TensorSpec(a.shape, a.dtype) for a in arguments], values_are_checked()
+    imported = module_of(concrete, specs, checks)
+    numbers = [] if specs else fixed_parameters(concrete, imported, list(resources))
+    fixed = {number: _present(resources[number]) for number in numbers}
+    if fixed:  # the host's copies, from which XLA takes the values, are new now
+        imported = module_of(concrete, specs, checks)
     if has_pipeline_marks(imported):
         imported = without_checks(imported)
     imported, tokens = _with_check_tokens(imported)
@@ -176,7 +184,15 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
         pipelines=tuple(pipelines),
         ipus=ipus,
         source_lines=source_lines(concrete.graph, op_names),
+        fixed=tuple((resources[number], value) for number, value in fixed.items()),
     )
+
+
+def _present(variable: DeviceVariable) -> np.ndarray:
+    """The present value of a variable. Raises ShapeFromValues for one of a tf.Graph, which has a value in sessions."""
+    if not hasattr(variable, "numpy"):
+        raise refusal(variable.name)
+    return np.array(variable.numpy())
 
 
 def _with_check_tokens(module: Module) -> tuple[Module, list[int]]:
