@@ -78,6 +78,23 @@ def test_create_ipu_config_puts_each_argument_where_it_belongs() -> None:
 
 
 @pytest.mark.parametrize(
+    ("argument", "algorithm"),
+    [("", SchedulingAlgorithm.CHOOSE_BEST), ("Clustering", SchedulingAlgorithm.CLUSTERING)]
+    + [("PostOrder", SchedulingAlgorithm.POST_ORDER), ("LookAhead", SchedulingAlgorithm.LOOK_AHEAD)]
+    + [("ShortestPath", SchedulingAlgorithm.SHORTEST_PATH)],
+)
+def test_scheduling_algorithms_have_names_of_older_releases(argument: str, algorithm: SchedulingAlgorithm) -> None:
+    assert utils.create_ipu_config(scheduler_selection=argument).scheduling.algorithm is algorithm
+
+
+def test_arguments_that_a_function_lacks_are_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"set_gcl_options\(\) got an unexpected.*num_io_tiles.*: opts, gcl_options\."):
+        utils.set_gcl_options(utils.create_ipu_config(), num_io_tiles=32)
+    with pytest.raises(TypeError, match=r"scheduling\.algorithm to 'clustering'"):
+        utils.create_ipu_config(scheduler_selection="clustering")
+
+
+@pytest.mark.parametrize(
     ("argument", "profile"),
     [
         (None, ExecutionProfileType.NO_PROFILE),

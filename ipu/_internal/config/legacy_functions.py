@@ -53,6 +53,12 @@ def version_name(version: str | int) -> str:
     return f"ipu{version}" if isinstance(version, int) else version
 
 
+def scheduling_algorithm(given: str | SchedulingAlgorithm) -> object:
+    """The algorithm for an argument, which was a name in older releases: "PostOrder" is POST_ORDER, "" the choice."""
+    names = {each.name.title().replace("_", ""): each for each in SchedulingAlgorithm}
+    return {**names, "": SchedulingAlgorithm.CHOOSE_BEST}.get(given, given) if isinstance(given, str) else given
+
+
 CREATION = {
     "profiling": LegacyArgument(False, "profiling.enable_compilation_trace"),
     "enable_ipu_events": LegacyArgument(False, "profiling.enable_ipu_trace_events"),
@@ -65,7 +71,9 @@ CREATION = {
     "report_every_nth_execution": LegacyArgument(0, "profiling.report_every_nth_execution"),
     "max_report_size": LegacyArgument(0x10000000, "profiling.max_report_size"),
     "report_directory": LegacyArgument("", "profiling.report_directory"),
-    "scheduler_selection": LegacyArgument(SchedulingAlgorithm.CHOOSE_BEST, "scheduling.algorithm"),
+    "scheduler_selection": LegacyArgument(
+        SchedulingAlgorithm.CHOOSE_BEST, "scheduling.algorithm", scheduling_algorithm
+    ),
     "always_rearrange_copies_on_the_host": LegacyArgument(False, "experimental.always_rearrange_copies_on_the_host"),
     "merge_infeed_io_copies": LegacyArgument(False, "optimizations.merge_infeed_io_copies"),
     "disable_graph_outlining": LegacyArgument(False, "optimizations.enable_graph_outlining", operator.not_, bool),
@@ -247,7 +255,10 @@ def generated(
     signature = inspect.Signature([*(inspect.Parameter(each, kind) for each in before), *own])
 
     def function(*positional: object, **named: object) -> IpuOptions:
-        bound = signature.bind(*positional, **named)
+        try:
+            bound = signature.bind(*positional, **named)
+        except TypeError as error:
+            raise TypeError(f"{name}() {error}. Its arguments: {', '.join(signature.parameters)}.") from None
         bound.apply_defaults()
         opts = bound.arguments[before[0]] if before else IpuOptions()
         assign(opts, arguments, bound.arguments)
