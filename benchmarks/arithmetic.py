@@ -44,7 +44,7 @@ def run_operations(compute_set: ComputeSet) -> int:
     """The floating-point operations of one call of a compute set, where a multiply-add is one.
 
     A processor starts at most as many of them at a time as multiply-adds. Conversions, comparisons and operations of
-    integers do not count.
+    integers do not count. Code that a function has for rare arguments, such as large ones of sines, does.
     """
     others = sum(_beside_products(each) for each in works_in(compute_set.work))
     return run_multiply_adds(compute_set) + others
