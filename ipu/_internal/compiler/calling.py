@@ -22,6 +22,7 @@ from ipu._internal.compiler.batch_norm import group_size
 from ipu._internal.compiler.function_trace import function_trace
 from ipu._internal.compiler.processes import processes_of, transport_of_functions
 from ipu._internal.compiler.program import TracedProgram
+from ipu._internal.compiler.random_numbers import drawn_by_xla
 from ipu._internal.compiler.refusals import ShapeFromValues
 from ipu._internal.compiler.storage import placed
 from ipu._internal.compiler.trace import TracedStep, bind
@@ -40,6 +41,7 @@ class EngineFunction:
 
     def __init__(self, function: polymorphic_function.Function) -> None:
         self._function = weakref.ref(function)  # it keeps this object alive, not the other way around
+        self._is_jitted = bool(function._jit_compile)  # what it is compiled to always is
         self._given: dict[int, GivenVariable] = {}
         self._compiled, self._traced_for = compilable(function, self._given), _of_traces()
         self._programs: RecentPrograms[tuple[int, int], tuple[Any, TracedProgram]] = RecentPrograms()
@@ -108,9 +110,9 @@ class EngineFunction:
         arguments = bake(arguments, self._baked) or arguments
         return arguments, self._concrete(arguments)
 
-    def concrete(self, arguments: Nest) -> tuple[Any, dict[int, IPUVariable]]:
-        """The concrete function for (args, kwargs), and the variables by handle that `bind` takes."""
-        return self._concrete(with_given_variables(arguments, self._given)), self._used
+    def step(self, arguments: Nest) -> TracedStep:
+        """The step for (args, kwargs), as tensors. Raises as `bind`."""
+        return self._bound(self._concrete(with_given_variables(arguments, self._given)))
 
     def _taken(self, arguments: Nest) -> Any:
         """The arguments with tensors in place of arrays, and without variables."""
@@ -136,10 +138,14 @@ class EngineFunction:
         found = self._programs.get(key)
         if found is None or not found[1].is_current:
             with collector_paused():
-                traced = for_device(bind(concrete, self._used), ordinal, transport_of_functions())
+                traced = for_device(self._bound(concrete), ordinal, transport_of_functions())
                 found = concrete, TracedProgram(traced)
                 self._programs.add(key, found)
         return found[1]
+
+    def _bound(self, concrete: ConcreteFunction) -> TracedStep:
+        with drawn_by_xla.replaced_by(self._is_jitted):
+            return bind(concrete, self._used)
 
 
 class _Locks(dict[int, threading.RLock]):

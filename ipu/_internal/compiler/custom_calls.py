@@ -24,7 +24,7 @@ from tensorflow.python.ops.handle_data_util import copy_handle_data
 
 from engine.ir.value_checks import ValueCheck
 from ipu._internal.compiler.costly_kernels import IN_ALL_FUNCTIONS, constants, is_candidate, make_custom_call, results
-from ipu._internal.compiler.random_numbers import compiled_by_xla, draw_as_kernels, drawn_otherwise, is_xla_call
+from ipu._internal.compiler.random_numbers import draw_as_kernels, drawn_by_xla, drawn_otherwise, is_xla_call
 from ipu._internal.compiler.value_checks import RULES, assertion, check_node, checks_of, texts_of
 from ipu._internal.compiler.value_checks import SUFFIX as CHECK_SUFFIX
 
@@ -59,7 +59,7 @@ def rewritten_for_xla(
     """
     functions = _Functions(costly, checks, passing)
     try:
-        yield functions.rewritten(concrete.name, concrete.graph, compiled_by_xla(concrete.name), outermost=True)
+        yield functions.rewritten(concrete.name, concrete.graph, drawn_by_xla.value, outermost=True)
     finally:
         for each in functions.made:
             context.context().remove_function(each)
@@ -81,6 +81,8 @@ class _Functions:
 
         Its random numbers are XLA's if `by_xla`.
         """
+        definition = context.context().get_function_def(name)
+        graph = self._graph_of(definition, graph, by_xla)
         operations = {each.name: each for each in graph.get_operations()}
         candidates = {
             key: each
@@ -88,7 +90,6 @@ class _Functions:
             if self.costly and (outermost or each.type in IN_ALL_FUNCTIONS) and is_candidate(each)
         }
         checks = self._checks(operations.values(), graph) if self.checks else {}
-        definition = context.context().get_function_def(name)
         # A tape adds operations to a graph and changes the functions that others call, but not those of the definition.
         nodes = {node.name: node for node in definition.node_def}
         called = {
@@ -97,7 +98,7 @@ class _Functions:
             if each.type in CALLS and key in nodes and not (key in checks and each.type in BRANCHES)
         }
         called = {key: renamed for key, renamed in called.items() if renamed}
-        draws = not by_xla and any(map(drawn_otherwise, operations.values()))
+        draws = not by_xla and any(map(drawn_otherwise, definition.node_def))
         if not candidates and not called and not checks and not draws and not _has_unfed(graph):
             return None
         _add_checks(definition, {operations[key]: found for key, found in checks.items()}, self.passing)
@@ -142,7 +143,7 @@ class _Functions:
         """The names of the functions in place of those that a node, an operation of the graph, calls, if any."""
         found = {}
         for each in _functions(node):
-            inner = by_xla or is_xla_call(call)
+            inner = by_xla or is_xla_call(node)
             if not self._is_affected(each.name, graph, inner):
                 continue
             shapes = [self._shape(given) for given in call.inputs[CALLS[call.type] :]]
@@ -169,19 +170,32 @@ class _Functions:
     def _is_affected(self, name: str, outer: Any, by_xla: bool) -> bool:
         """Whether a function, or one that it calls, has an operation to replace or check, or an unfed placeholder."""
         if (name, by_xla) not in self._affected:
-            graph = _graph(name, outer)
-            self._affected[name, by_xla] = _has_unfed(graph) or any(
-                (self.costly and each.type in IN_ALL_FUNCTIONS)
-                or (self.checks and each.type in RULES)
-                or (not by_xla and drawn_otherwise(each))
-                or (each.type in CALLS and self._calls_affected(each, graph, by_xla))
-                for each in graph.get_operations()
+            self._affected[name, by_xla] = any(
+                (node.op == "Placeholder")
+                or (self.costly and node.op in IN_ALL_FUNCTIONS)
+                or (self.checks and node.op in RULES)
+                or (not by_xla and drawn_otherwise(node))
+                or self._calls_affected(node, outer, by_xla)
+                for node in _definition(name, outer).node_def
             )
         return self._affected[name, by_xla]
 
-    def _calls_affected(self, call: tf.Operation, graph: Any, by_xla: bool) -> bool:
-        inner = by_xla or is_xla_call(call)
-        return any(self._is_affected(each.name, graph, inner) for each in _functions(call.node_def))
+    def _calls_affected(self, node: NodeDef, graph: Any, by_xla: bool) -> bool:
+        inner = by_xla or is_xla_call(node)
+        return any(self._is_affected(each.name, graph, inner) for each in _functions(node))
+
+    def _graph_of(self, definition: FunctionDef, graph: Any, by_xla: bool) -> Any:
+        """The graph, or one of the definition if this has affected calls of other names.
+
+        A tape gives the loops of a function other names, and makes a function that keeps the graph of the first one.
+        """
+        known = {each.name for each in graph.get_operations()}
+        others = (node for node in definition.node_def if node.name not in known)
+        if not any(self._calls_affected(node, graph, by_xla) for node in others):
+            return graph
+        shapes = [each.shape for each in graph.inputs]
+        with graph.as_default():
+            return function_def_to_graph(definition, input_shapes=shapes)
 
 
 def _origin(tensor: tf.Tensor) -> tf.Tensor:
@@ -207,7 +221,14 @@ def _graph(name: str, outer: Any) -> Any:
         return found.graph
     # TensorFlow's own operations, such as tf.nn.ctc_loss, call functions of version 1, which keep no graph.
     with outer.as_default():  # such a function calls others of the outer graph by their names as operations
-        return function_def_to_graph(context.context().get_function_def(name) if found is None else found.definition)
+        return function_def_to_graph(_definition(name, outer))
+
+
+def _definition(name: str, outer: Any) -> FunctionDef:
+    """The definition of a function that `outer` calls by its name."""
+    found = outer._get_function(name)
+    is_plain = found is None or hasattr(found, "graph")
+    return context.context().get_function_def(name) if is_plain else found.definition
 
 
 def _specialized(name: str, graph: Any, shapes: Sequence[tf.TensorShape | None]) -> Any:

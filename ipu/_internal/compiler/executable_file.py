@@ -16,7 +16,7 @@ from ipu._internal.compiler.device_variables import DeviceVariable, HostVariable
 from ipu._internal.compiler.executable_files import signature_of
 from ipu._internal.compiler.fixed_variables import refuse_assigned
 from ipu._internal.compiler.tokens import is_token
-from ipu._internal.compiler.trace import TracedStep, bind
+from ipu._internal.compiler.trace import TracedStep
 
 
 def traced_function(function: Callable[..., Any], inputs: Sequence[Any]) -> TracedStep:
@@ -28,8 +28,7 @@ def traced_function(function: Callable[..., Any], inputs: Sequence[Any]) -> Trac
         function = tf.function(function)
     engine_function = EngineFunction(function)
     arguments = [tf.constant(each) if isinstance(each, np.ndarray | np.generic) else each for each in inputs]
-    concrete, used = engine_function.concrete((tuple(arguments), {}))
-    traced = bind(concrete, used)
+    traced = engine_function.step((tuple(arguments), {}))
     refuse_assigned(traced.fixed, traced.updated)
     return for_device(traced, 0)
 

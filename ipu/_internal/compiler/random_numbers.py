@@ -15,7 +15,6 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework.function_pb2 import FunctionDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
-from tensorflow.python.eager import context
 from tensorflow.python.ops import gen_stateless_random_ops_v2 as stateless
 
 from engine.ops.random import HALF, PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS, WORD
@@ -39,27 +38,20 @@ XLA_MARK = "_XlaMustCompile"
 """TensorFlow's attribute of functions of `jit_compile=True`, and of their calls."""
 
 
-drawn_by_xla: ThreadValue[bool | None] = ThreadValue(None)
-"""Whether XLA draws the numbers of the function that this thread compiles; None if the function's own mark says so."""
+drawn_by_xla: ThreadValue[bool] = ThreadValue(False)
+"""Whether XLA compiles the function that this thread compiles in plain TensorFlow, too, and draws its numbers there."""
 
 
-def compiled_by_xla(name: str) -> bool:
-    """Whether XLA compiles the function of this name, which this thread compiles, in plain TensorFlow."""
-    if drawn_by_xla.value is not None:
-        return drawn_by_xla.value
-    return context.context().get_function_def(name).attr[XLA_MARK].b
-
-
-def is_xla_call(call: tf.Operation) -> bool:
+def is_xla_call(node: NodeDef) -> bool:
     """Whether an operation calls a function of `jit_compile=True`."""
-    return XLA_MARK in call.node_def.attr and bool(call.get_attr(XLA_MARK))
+    return bool(node.attr[XLA_MARK].b) if XLA_MARK in node.attr else False
 
 
-def drawn_otherwise(operation: tf.Operation) -> bool:
+def drawn_otherwise(node: NodeDef) -> bool:
     """Whether XLA makes an operation's floating-point numbers, or keys, otherwise than TensorFlow's kernel."""
-    if operation.type in DISTRIBUTIONS:
-        return operation.outputs[0].dtype in MANTISSA_BITS
-    return bool(operation.type == KEYS)
+    if node.op in DISTRIBUTIONS:
+        return tf.as_dtype(node.attr["dtype"].type) in MANTISSA_BITS
+    return bool(node.op == KEYS)
 
 
 def draw_as_kernels(definition: FunctionDef) -> None:
@@ -70,7 +62,7 @@ def draw_as_kernels(definition: FunctionDef) -> None:
             seeds = tf.as_dtype(node.attr["Tseed"].type)
             renamed |= {f"{node.name}:{name}:0": f"{node.name}:output:{k}" for k, name in enumerate(("key", "counter"))}
             _call(node, _key_function(seeds).name, [seeds], [tf.uint64, tf.uint64])
-        elif node.op in DISTRIBUTIONS and tf.as_dtype(node.attr["dtype"].type) in MANTISSA_BITS:
+        elif drawn_otherwise(node):
             shape, dtype = (tf.as_dtype(node.attr[each].type) for each in ("Tshape", "dtype"))
             inputs = [shape, tf.uint64, tf.uint64, tf.int32]
             _call(node, _function(node.op, shape, dtype).name, inputs, [dtype])

@@ -84,8 +84,7 @@ def trace_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> 
     A notice on stderr says so if tracing takes seconds. Raises UnsupportedOperation where XLA cannot compile an
     operation of the function.
     """
-    # The mark of `jit_compile=True` on the function that `_traced` makes says nothing about the program's own.
-    with slow_notice(), drawn_by_xla.replaced_by(bool(drawn_by_xla.value)):
+    with slow_notice():
         concrete, used = _traced(function, specs)
         return replace(bind(concrete, used), graph_key=_graph_key(concrete))
 
@@ -111,7 +110,7 @@ def _graph_key(concrete: ConcreteFunction) -> Hashable:
             variables.append(id(captured))  # the program keeps its variables, and these their handles
         else:
             text.update(captured.numpy().tobytes())
-    return text.digest(), tuple(variables), str(concrete.function_type.output), bool(drawn_by_xla.value)
+    return text.digest(), tuple(variables), str(concrete.function_type.output), drawn_by_xla.value
 
 
 def _traced(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> tuple[Any, dict[int, IPUVariable]]:
