@@ -7,30 +7,31 @@ from typing import Protocol
 import numpy as np
 
 from engine.runtime.executor import State
-from engine.runtime.workers import completed_steps, request_stop
+from engine.runtime.shared_words import load, store
+from engine.runtime.workers import request_stop
 
 
 class RunningCall:
     """A running call. Step s is complete, and its results are at index s of `results`, once `completed()` > s."""
 
     def __init__(self, state: np.ndarray, results: list[np.ndarray]) -> None:
-        self._state = state
+        self._state, self._address = state, int(state.ctypes.data)
         self.results = results
 
     def completed(self) -> int:
         """Number of complete steps."""
-        return completed_steps(self._state)
+        return load(self._address + 8 * State.COMPLETED)
 
     def taken(self, steps: int) -> None:
-        """Releases the results of the first `steps` steps; an engine that waits for it goes on."""
-        self._state[State.TAKEN] = steps
+        """Releases the results of the first `steps` steps: an engine that waits goes on, unless `stop` came before."""
+        store(self._address + 8 * State.TAKEN, steps)
 
     def go_on(self) -> None:
         """Lets the engine go on as if all results were taken, until the next `taken`.
 
         A thread that takes results calls this repeatedly while it waits for the end of the call.
         """
-        self._state[State.TAKEN] = self._state[State.STEPS]
+        self.taken(int(self._state[State.STEPS]))
 
     def stop(self) -> None:
         """Asks the engine to end at its next step boundary."""

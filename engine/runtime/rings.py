@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from collections.abc import Sequence
 
 import numpy as np
 
-from engine.codelets.host.queues import load_word, store_word
 from engine.errors import ConfigurationError, FeedEnded
 from engine.ir.shape import Shape
 from engine.program.control_words import CONTROL_LINE, Ring
 from engine.runtime.buffers import ALIGNMENT, aligned_zeros
+from engine.runtime.shared_words import load, store
 
 RING_BYTES = 1 << 20
 MOST_SLOTS = 1 << 14
@@ -108,12 +107,10 @@ class _Ring:
         """Frees the slot of the last row that was taken: no program runs any more."""
 
     def _load(self, index: Ring) -> int:
-        seen = ctypes.c_int64()
-        load_word(self.address + 8 * CONTROL_LINE * index, ctypes.addressof(seen), 0, 0)
-        return seen.value
+        return load(self.address + 8 * CONTROL_LINE * index)
 
     def _store(self, index: Ring, value: int) -> None:
-        store_word(self.address + 8 * CONTROL_LINE * index, value, 0, 0)
+        store(self.address + 8 * CONTROL_LINE * index, value)
 
     def _nap(self, naps: int, most: float = LONGEST_NAP) -> None:
         """Sleeps, longer each time; `close` and Ctrl-C end it."""

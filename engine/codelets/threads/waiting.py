@@ -90,6 +90,7 @@ def wait_until(word: int, value: int, waiting: int, asleep: int, sleeps: int, ab
 def sleep_until(word: int, value: int, waiting: int, asleep: int) -> None:
     """Sleeps until `announce`, or not at all if that was called already. The futex compares a word's low half."""
     fetch_and_add(asleep, 1)
+    fence()
     seen = load_acquire(word)
     if seen < value:
         syscall, longest = load_i64(waiting + 8 * WaitingBlock.SYSCALL), waiting + 8 * WaitingBlock.SECONDS
