@@ -26,6 +26,7 @@ class Chain(Record):
     relocated: int  # number of parameters that are addresses of arrays replaced by slices of scratch
     parameter_words: int  # of all codelets
     block_bytes: int  # of the slices of all arrays, and the gaps after them
+    parts: int  # units that run together: they share a slice of each array
 
 
 class ChainedCodelet(Record):
@@ -42,7 +43,7 @@ class ForwardedAddress(Record):
 
     word: int  # among the parameters of all codelets
     offset: int  # byte offset of this array's slice among the slices of all arrays
-    bytes: int  # of the array in one unit
+    bytes: int  # of the array in the units that run together
 
 
 @codelet
@@ -55,15 +56,20 @@ def chain(parameters: int, lo: int, hi: int, scratch: int) -> None:
     inside = offset + given.block_bytes
     copy_memory(own, blocks + 8 * ForwardedAddress.WORDS * given.relocated, 8 * words)
     copy_memory(inside, scratch, RESERVED_SCRATCH)
-    for unit in range(lo, hi):
+    unit = lo
+    while unit < hi:
+        whole = unit // given.parts
+        end = min(hi, (whole + 1) * given.parts)
         for number in range(given.relocated):
             block = ForwardedAddress.read(blocks, number)
-            # The codelets address the unit's slice as if the whole array were stored there.
-            store_i64(own + 8 * block.word, offset + block.offset - unit * block.bytes)
+            # The codelets address the slice as if the whole array were stored there.
+            store_i64(own + 8 * block.word, offset + block.offset - whole * block.bytes)
         for number in range(given.links):
             link = ChainedCodelet.read(links, number)
-            end = min((unit + 1) * link.ratio, link.units)
-            call4(link.codelet, own + 8 * link.parameters, unit * link.ratio, end, inside)
+            first, last = unit * link.ratio, min(end * link.ratio, link.units)
+            if first < last:
+                call4(link.codelet, own + 8 * link.parameters, first, last, inside)
+        unit = end
 
 
 def chain_scratch(words: int, slices: Sequence[int], inside: Sequence[ScratchSpace]) -> tuple[ScratchSpace, list[int]]:

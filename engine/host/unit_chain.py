@@ -29,12 +29,19 @@ class ChainedWork(Addressed):
 
 @dataclass(frozen=True, slots=True)
 class UnitChain(HostWork):
-    """Works run unit by unit. `own` are buffers that only links use, with the bytes of a unit's slice in scratch."""
+    """Works run `parts` units at a time. `own` are buffers that only links use, with the bytes of such a slice in
+    scratch.
+    """
 
     reads_itself: ClassVar[bool] = True
 
     links: tuple[ChainedWork, ...]
     own: tuple[tuple[Buffer, int], ...] = ()
+    parts: int = 1
+
+    @property
+    def unit_count(self) -> int:
+        return max(-(-link.units // link.ratio) for link in self.links)
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -67,7 +74,13 @@ class UnitChain(HostWork):
             for r in each.relocations
             if r.address.buffer in sizes
         ]
-        head = Chain(links=len(links), relocated=len(relocated), parameter_words=starts[-1], block_bytes=inside)
+        head = Chain(
+            links=len(links),
+            relocated=len(relocated),
+            parameter_words=starts[-1],
+            block_bytes=inside,
+            parts=self.parts,
+        )
         codelets = (
             Chain.WORDS + ChainedCodelet.WORDS * number + ChainedCodelet.CODELET for number in range(len(blocks))
         )

@@ -9,9 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.compile import compile_module
+from engine.compile import build_program, compile_module
 from engine.evaluated_executable import EvaluatedExecutable
+from engine.host.passes.divided_units import divide_units
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import Module
+from engine.program.program import ComputeSet
+from engine.program.run_passes import run_passes
+from engine.program.syncs import ranges_of
 from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.hlo import import_hlo
 from tests.engine.running import assert_near, buffers
@@ -78,12 +83,32 @@ def test_same_bits_for_any_number_of_workers(name: str, monkeypatch: pytest.Monk
     feeds, values = beginning(name)
     executable = compile_module(module_of(name), roles_of(name), {})
     found = []
-    for workers in (1, 2, 3, 4):
-        monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "1")  # a number is given
+    for workers in (1, 2, 3, 8, 32):
+        monkeypatch.setattr("engine.runtime.executable.worker_count", lambda count=workers: count)
         held = buffers(values)
         outputs = executable.run(STEPS, [RowFeed(f) for f in feeds], held, "all")
         found.append([o.tobytes() for o in outputs] + [h.read().tobytes() for h in held])
     assert all(each == found[0] for each in found)
+
+
+@pytest.mark.parametrize("name", ["lenet", "resnet"])
+def test_loads_of_up_to_64_workers(name: str) -> None:
+    """No more uneven than by the program's units, and less where these are fewer than the workers."""
+    program = build_program(module_of(name), roles_of(name), {})
+    undivided = tuple(each for each in HOST_PASSES if each is not divide_units)
+    before, after = (run_passes(program, passes).compute_sets for passes in (undivided, HOST_PASSES))
+    for workers in range(1, 65):
+        assert busiest(after, workers) <= 1.02 * busiest(before, workers), workers  # a last unit is often shorter
+    assert busiest(after, 32) < 0.9 * busiest(before, 32)
+
+
+def busiest(sets: list[ComputeSet], workers: int) -> float:
+    """The work of the busiest worker in each compute set, summed."""
+    return sum(
+        each.work_estimate.total * max(end - begin for begin, end in ranges_of(each, workers)) / max(each.units, 1)
+        for each in sets
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,7 +10,7 @@ from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import DotDimensionNumbers, Module
 from engine.ir.builder import Builder
 from engine.program.run_passes import run_passes
-from engine.program.work.contraction import Contraction, Grid
+from engine.program.work.contraction import Contraction
 from tests.engine.running import arguments_for, buffers
 
 NUMBERS = {"NN": ((1,), (0,)), "TN": ((0,), (0,)), "NT": ((1,), (1,))}
@@ -45,7 +45,7 @@ def test_where_it_pays(rows: int, columns: int, k: int, form: str, width: int) -
     program = build_program(product(rows, columns, k, form), ["variable"] * 2, {})
     (made,) = run_passes(program, HOST_PASSES).compute_sets
     assert isinstance(made.work, Contraction)
-    assert (made.work.grid == Grid(rows, width, k)) == (width > 0)
+    assert (made.work.grid.columns, made.work.grid.k) == (width or columns, k)
     assert made.units == made.work.unit_count
 
 

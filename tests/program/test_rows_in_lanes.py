@@ -46,8 +46,8 @@ def loops_of(module: Module) -> tuple[list[FusedLoop], list[FusedLoop]]:
     def loops(program: Program) -> list[FusedLoop]:
         return [each.work for each in program.compute_sets if isinstance(each.work, FusedLoop)]
 
-    others = tuple(each for each in HOST_PASSES if each is not put_rows_in_lanes)
-    program = run_passes(build_program(module, ["variable"] * len(module.entry.parameters), {}), others)
+    earlier = HOST_PASSES[: HOST_PASSES.index(put_rows_in_lanes)]
+    program = run_passes(build_program(module, ["variable"] * len(module.entry.parameters), {}), earlier)
     return loops(program), loops(put_rows_in_lanes(program))
 
 

@@ -211,9 +211,9 @@ def batch_offset(table: int, batch: int) -> int:
 def over_units(contract: Inner, merges_columns: bool = False, least_merged: int = 0) -> Inner:
     """Applies `contract`, which has the signature of `blocked`'s result, to the units lo <= unit < hi.
 
-    Neighbouring row blocks share B, and neighbouring column blocks share A, so they are computed as one. Column blocks
-    of fewer columns than `least_merged`, even a last one, are computed alone: merged, they would be cut along k in
-    another way.
+    Neighbouring row blocks share B, and neighbouring column blocks of all rows share A, so they are computed as one.
+    Column blocks of fewer columns than `least_merged`, even a last one, are computed alone: merged, they would be cut
+    along k in another way.
     """
 
     @inner
@@ -225,8 +225,8 @@ def over_units(contract: Inner, merges_columns: bool = False, least_merged: int 
             rest = unit // (row_blocks * column_blocks)
             split, batch = rest % given.k_splits, rest // given.k_splits
             row_run, column_run = min(hi - unit, row_blocks - row_block), 1
-            if merges_columns and row_blocks == 1 and width >= least_merged:
-                column_run = min(hi - unit, column_blocks - column_block)
+            if merges_columns and row_run == row_blocks and width >= least_merged:
+                column_run = min((hi - unit) // row_blocks, column_blocks - column_block)
                 last_columns = given.columns - (column_blocks - 1) * width
                 if last_columns < least_merged and column_run > 1 and column_block + column_run == column_blocks:
                     column_run -= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.host.passes.call_overlap import overlap_calls
 from engine.host.passes.column_units import cut_columns
+from engine.host.passes.divided_units import divide_units
 from engine.host.passes.edge_products import multiply_edges
 from engine.host.passes.edge_sums import sum_edges
 from engine.host.passes.flat_loops import flatten_loops
@@ -58,5 +59,6 @@ HOST_PASSES: tuple[Pass, ...] = (
     skip_untouched_rows,
     flatten_loops,
     put_rows_in_lanes,
+    divide_units,
     overlap_calls,
 )
