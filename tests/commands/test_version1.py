@@ -32,11 +32,14 @@ def test_a_program_of_version_1_runs_unchanged() -> None:
 
 def test_what_cannot_be_supplied_is_named_before_the_run(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text("import tensorflow as tf\nprint('begins')\ntf.contrib.seq2seq.tile_batch\ntf.nothing\n")
+    program.write_text(
+        "import tensorflow as tf\nprint('begins')\ntf.contrib.seq2seq.tile_batch\ntf.nothing\ntf.python.ipu.nothing\n"
+    )
     done = run("--tf1", "--", "python", str(program))
     assert done.returncode == 1 and "begins" in done.stdout
     for line, name in ((3, "tensorflow.contrib.seq2seq.tile_batch"), (4, "tensorflow.nothing")):
         assert f"program.py:{line}: {name}: today's TensorFlow has it no longer, and it is not supplied." in done.stderr
+    assert "program.py:5: tensorflow.python.ipu.nothing: it is no documented name of this API." in done.stderr
     assert done.stderr.index("is not supplied") < done.stderr.index("Traceback")
 
 
