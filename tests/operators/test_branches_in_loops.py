@@ -86,3 +86,33 @@ def test_a_gradient_in_a_branch_of_a_loop_is_that_of_tensorflow(name: str) -> No
     with strategy.scope():
         found = strategy.run(ours, args=given)
     assert_close(tf.nest.map_structure(np.asarray, found), tf.nest.map_structure(np.asarray, theirs(*given)))
+
+
+@pytest.mark.parametrize("name", ["outlined", "serialized product", "serialized look-up", "slices", "vertex"])
+def test_operands_may_be_variables(name: str) -> None:
+    step, plain = CASES[name]
+    strategy, found = ipu.ipu_strategy.IPUStrategy(), []
+    for scope, each in ((strategy.scope(), step), (tf.device("/CPU:0"), plain)):
+        with scope:
+            w = tf.Variable(W)
+
+            @tf.function(jit_compile=True, autograph=False)
+            def sums(x: tf.Tensor, w: tf.Variable = w, each: Step = each) -> Any:
+                with tf.GradientTape() as tape:
+                    result = each(w, x)
+                gradient = tape.gradient(result, w)
+                return result, tf.convert_to_tensor(gradient)
+
+            found.append(strategy.run(sums, args=(X[0],)) if each is step else sums(X[0]))
+    assert_close(*(tf.nest.map_structure(np.asarray, each) for each in found))
+
+
+def test_a_serialized_layer_of_tf_keras_is_built_for_symbolic_inputs() -> None:
+    import tf_keras
+
+    with ipu.ipu_strategy.IPUStrategy().scope():
+        inputs = tf_keras.Input((8,), batch_size=4)
+        layer = tf_keras.ipu.layers.SerialDense(4, serialization_factor=2, serialization_dimension="kernel_rows")
+        model = tf_keras.Model(inputs, layer(inputs))
+        x = np.ones((4, 8), np.float32)
+        np.testing.assert_allclose(model.predict(x, batch_size=4, verbose=0), x @ model.get_weights()[0], rtol=1e-5)

@@ -50,7 +50,9 @@ def in_graph(tensors: Sequence[Any]) -> list[Any]:
     a branch in a loop.
     """
     graph = ops.get_default_graph()
-    return [graph.capture(each) if isinstance(graph, func_graph.FuncGraph) else each for each in tensors]
+    if not isinstance(graph, func_graph.FuncGraph):
+        return list(tensors)
+    return [graph.capture(tf.convert_to_tensor(each)) for each in tensors]  # a variable is read in the graph
 
 
 def ordered_call(
