@@ -36,7 +36,8 @@ FEWER_BETTER, MORE_BETTER = 0.95, 0.8
 SHORT_STEP = 4e-4
 """Longest step, in seconds, for which fewer workers may be faster on free cores."""
 FIRST_TRIAL, LONGEST_PAUSE = 0.1, 8.0
-"""Seconds before fewer workers are first tried on free cores, and most until the next trial, doubled each time."""
+"""Seconds of steps before fewer workers are first tried on free cores, and most until the next trial, doubled each
+time: the time between calls does not count, so that programs of short calls are not always on trial."""
 SLOWED = 1.3
 """Fewer workers are tried at once when a step takes this multiple of its time at the last trial."""
 
@@ -91,6 +92,7 @@ class WorkerChoice:
         self._fewer: int | None = None
         self._prefers_fewer = self._is_apart = False
         self._trial_at, self._pause, self._usual = math.inf, FIRST_TRIAL, 0.0
+        self._ran = 0.0
         self._best = 0.0
         self._wait = FIRST_WAIT
         self._retry_at = self._trust_until = 0.0
@@ -167,6 +169,7 @@ class WorkerChoice:
 
     def _decide(self, window: Window, now: float) -> None:
         self._is_disturbed = False
+        self._ran += window.seconds
         crowd = losers(window.seconds, window.delays)
         self._is_apart = self._is_apart and not crowd
         if window.workers == self._most and not crowd and not self._is_apart:
@@ -189,16 +192,16 @@ class WorkerChoice:
         if self._most == 1 or step_seconds > SHORT_STEP:
             return
         if self._trial_at == math.inf:
-            self._trial_at = now + FIRST_TRIAL
-        if now >= self._trial_at or step_seconds > SLOWED * self._usual > 0.0:
+            self._trial_at = self._ran + FIRST_TRIAL
+        if self._ran >= self._trial_at or step_seconds > SLOWED * self._usual > 0.0:
             self._fewer, self._is_apart = max(1, self._most // 2), True
             self._best = self._usual = step_seconds
             self._wait, self._retry_at = FIRST_WAIT, now
 
-    def _end_trial(self, now: float) -> None:
+    def _end_trial(self) -> None:
         """Ends a trial on free cores: all workers go on."""
         self._fewer, self._is_apart = None, False
-        self._trial_at = now + self._pause
+        self._trial_at = self._ran + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     def _compare(self, window: Window, now: float) -> None:
@@ -218,6 +221,6 @@ class WorkerChoice:
         else:
             self._wait = min(2 * self._wait, LONGEST_WAIT)
         if self._is_apart and not self._prefers_fewer:
-            self._end_trial(now)
+            self._end_trial()
         self._retry_at = now + self._wait
         self._idle_before = now, self._idle()

@@ -179,6 +179,16 @@ def test_short_steps_take_one_worker_while_the_cores_are_far_apart() -> None:
     assert machine.run(choice, 2, 20.0).count(1) < 100
 
 
+def test_short_calls_with_long_pauses_are_seldom_on_trial() -> None:
+    machine = Machine(work=0.0004)
+    choice, chosen = machine.choice(), list[int]()
+    for _ in range(60):  # as epochs of a small data set, with other work between them
+        chosen += machine.run(choice, 2, 0.06, call=0.03)
+        machine.now += 2.0
+        machine.idle += 4.0
+    assert 0 < chosen.count(1) < 0.1 * len(chosen)
+
+
 def test_strangers_come_while_the_cores_are_far_apart() -> None:
     machine = Machine(work=0.00017, slowed=3.0)
     choice = machine.choice()
