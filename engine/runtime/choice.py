@@ -35,9 +35,10 @@ FEWER_BETTER, MORE_BETTER = 0.95, 0.8
 
 SHORT_STEP = 4e-4
 """Longest step, in seconds, for which fewer workers may be faster on free cores."""
-FIRST_TRIAL, LONGEST_PAUSE = 0.1, 8.0
-"""Seconds of steps before fewer workers are first tried on free cores, and most until the next trial, doubled each
-time: the time between calls does not count, so that programs of short calls are not always on trial."""
+FIRST_TRIAL, LONGEST_PAUSE, LONGER = 0.1, 8.0, 5
+"""Seconds of steps before fewer workers are first tried on free cores, and most until the next trial; each pause is
+LONGER times the one before. The time between calls does not count, so programs of short calls are not always on trial.
+"""
 SLOWED = 1.3
 """Fewer workers are tried at once when a step takes this multiple of its time at the last trial."""
 
@@ -201,8 +202,8 @@ class WorkerChoice:
     def _end_trial(self) -> None:
         """Ends a trial on free cores: all workers go on."""
         self._fewer, self._is_apart = None, False
+        self._pause = min(LONGER * self._pause, LONGEST_PAUSE)
         self._trial_at = self._ran + self._pause
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     def _compare(self, window: Window, now: float) -> None:
         """Decides after a trial of the other number of workers."""
