@@ -171,7 +171,7 @@ class _Functions:
         """Whether a function, or one that it calls, has an operation to replace or check, or an unfed placeholder."""
         if (name, by_xla) not in self._affected:
             self._affected[name, by_xla] = any(
-                (node.op == "Placeholder")
+                node.op == "Placeholder"
                 or (self.costly and node.op in IN_ALL_FUNCTIONS)
                 or (self.checks and node.op in RULES)
                 or (not by_xla and drawn_otherwise(node))
@@ -193,7 +193,7 @@ class _Functions:
         others = (node for node in definition.node_def if node.name not in known)
         if not any(self._calls_affected(node, graph, by_xla) for node in others):
             return graph
-        shapes = [each.shape for each in graph.inputs]
+        shapes = [each.shape for each in graph.inputs[: len(definition.signature.input_arg)]]  # captures may follow
         with graph.as_default():
             return function_def_to_graph(definition, input_shapes=shapes)
 

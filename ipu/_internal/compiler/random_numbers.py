@@ -44,7 +44,7 @@ drawn_by_xla: ThreadValue[bool] = ThreadValue(False)
 
 def is_xla_call(node: NodeDef) -> bool:
     """Whether an operation calls a function of `jit_compile=True`."""
-    return bool(node.attr[XLA_MARK].b) if XLA_MARK in node.attr else False
+    return XLA_MARK in node.attr and bool(node.attr[XLA_MARK].b)
 
 
 def drawn_otherwise(node: NodeDef) -> bool:
