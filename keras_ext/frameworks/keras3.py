@@ -78,7 +78,7 @@ from keras_ext.frameworks.keras3_building import (
     traced_step_of,
 )
 from keras_ext.frameworks.keras3_executions import executions
-from keras_ext.frameworks.whole_updates import apply_lists, apply_pairs, wrap_once, wrap_overrides
+from keras_ext.frameworks.whole_updates import apply_lists, apply_pairs, apply_to_sums, wrap_once, wrap_overrides
 from keras_ext.names import registration
 from keras_ext.predictions import join_by_shape
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
@@ -244,6 +244,8 @@ def install() -> None:
     wrap(base_trainer.Trainer, "compile", _compile_in_scope)
     trainer.distribute_strategy = property(_distribute_strategy)
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
+    for kind in (BaseOptimizer, keras.optimizers.LossScaleOptimizer):
+        wrap(kind, "apply", apply_to_sums)
     wrap(BaseOptimizer, "apply", apply_built)
     wrap(keras.optimizers.LossScaleOptimizer, "build", build_before_scaling)
     wrap(keras.optimizers.LossScaleOptimizer, "scale_loss", scale_loss_built)

@@ -14,7 +14,9 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from ipu._internal.compiler.function_trace import reduces_over_replicas
 from ipu._internal.compiler.marks import as_of_variable, mark_gradient, note_updated_once, optimizing
+from ipu._internal.compiler.replica_reduction import already_reduced, sums_of_replicas
 from ipu._internal.compiler.variables import tracing
 from keras_ext.frameworks.common import serves
 from keras_ext.frameworks.indexed_slices import taken
@@ -91,6 +93,23 @@ def apply_lists(
     with updating(optimizer, list(grads), known, variables_of) as gradients, applying():
         given = _cast(optimizer, gradients, known, takes)
         return apply(optimizer, given, None if trainable_variables is None else known, *arguments, **named)
+
+
+def apply_to_sums(
+    apply: Original,
+    optimizer: KerasOptimizer,
+    grads: Iterable[Any],
+    trainable_variables: Iterable[Tensor] | None = None,
+) -> Any:
+    """Calls Keras 3's `apply` with sums over replicas, in a function that runs on several.
+
+    Keras 3 sums later, when each replica has clipped its own gradients and decided whether they are finite.
+    """
+    if not reduces_over_replicas():
+        return apply(optimizer, grads, trainable_variables)
+    sums = sums_of_replicas(list(grads))
+    with already_reduced():
+        return apply(optimizer, sums, trainable_variables)
 
 
 def _is_unknown_table(optimizer: KerasOptimizer, variable: Tensor) -> bool:

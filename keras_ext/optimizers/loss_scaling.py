@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu._internal.compiler.marks import in_marked_step, mark_total
+from ipu._internal.compiler.replica_reduction import sums_of_replicas
 from ipu._internal.operators.gradient_capture import captured_gradients
 from ipu._internal.types import TensorLike
 from keras_ext.layers.definition import Definition
@@ -197,6 +198,7 @@ class ALSOptimizer(Definition):
             count = mark_total(count) if in_marked_step() else count
         else:
             count = _by_size(gradients, self.histogram_bin_edge / factor)
+        (count,) = sums_of_replicas([count])  # the factor stays the same on all replicas
         if self.accumulate_statistics_over_update_period:
             count += tf.convert_to_tensor(self._gradients_by_size)
         share = count[1] / tf.reduce_sum(count)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python import ipu
 
+from tests.keras.helpers import Kit
 from tests.optimizers.training import data, loss_of, plainly_trained, weights
 
 train = tf.compat.v1.train
@@ -124,6 +128,70 @@ def test_other_optimizers_sum_over_replicas_in_the_scope_of_a_strategy(replicas:
     expected = plainly_trained(lambda: train.AdamOptimizer(0.01), 4, replicas, 2, scale=replicas)
     for one, other in zip((v.numpy() for v in variables), expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+
+
+def scaling(kit: Kit, optimizer: Any) -> Any:
+    """An optimizer with a dynamic loss scale of 4 at first."""
+    kind = kit.keras.optimizers if kit.is_keras3 else kit.keras.mixed_precision
+    return kind.LossScaleOptimizer(optimizer, initial_scale=4.0, dynamic_growth_steps=2)
+
+
+def of_keras(kit: Kit, name: str) -> Any:
+    """An optimizer that clips gradients or skips those that are not finite."""
+    adam = kit.keras.optimizers.Adam
+    if name == "LossScaleOptimizer":
+        return scaling(kit, adam(0.1))
+    return adam(0.1, epsilon=1e-2, **{name: 0.5})
+
+
+@pytest.mark.parametrize("name", ["clipnorm", "global_clipnorm", "clipvalue", "LossScaleOptimizer"])
+def test_keras_optimizers_take_sums_over_replicas(kit: Kit, name: str) -> None:
+    """Sums are clipped, and are finite or not, against the optimizer in TensorFlow with the sums."""
+    replicas, steps = 2, 4
+    strategy = configured(replicas)
+    gradients = np.random.default_rng(3).normal(size=(steps, replicas, 3)).astype(np.float32)
+    if name == "LossScaleOptimizer":
+        gradients[1, 1, 0], gradients[2, 0, 2] = np.inf, np.nan
+    made = kit.keras.Variable if kit.is_keras3 else tf.Variable
+    with strategy.scope():
+        weight, optimizer = made(np.ones(3, np.float32)), of_keras(kit, name)
+        optimizer.build([weight])
+
+        @tf.function(jit_compile=True)
+        def program() -> None:
+            place = ipu.replication_ops.replication_index()
+            for step in tf.range(steps):
+                optimizer.apply_gradients([(tf.constant(gradients)[step][place], weight)])
+
+        strategy.run(program)
+    plain, expected = of_keras(kit, name), made(np.ones(3, np.float32))
+    plain.build([expected])
+    apply = tf.function(lambda gradient: plain.apply_gradients([(gradient, expected)]))
+    for gradient in gradients.sum(1):
+        apply(tf.constant(gradient))
+    np.testing.assert_allclose(weight.numpy(), expected.numpy(), rtol=1e-5)
+    assert int(optimizer.iterations.numpy()) == int(plain.iterations.numpy())
+
+
+def test_a_loss_scaling_factor_is_that_of_all_replicas(kit: Kit) -> None:
+    """A large gradient on the second replica halves the factor of both."""
+    strategy = configured(2)
+    made = kit.keras.Variable if kit.is_keras3 else tf.Variable
+    optimizers = importlib.import_module(f"{kit.keras.__name__}.ipu").optimizers
+    with strategy.scope():
+        weight = made(np.ones(2, np.float32))
+        optimizer = optimizers.ALSOptimizer(kit.keras.optimizers.SGD(0.1), 4, update_frequency=1)
+        optimizer.build([weight])
+        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+        @tf.function(jit_compile=True)
+        def program() -> None:
+            place = tf.cast(ipu.replication_ops.replication_index(), tf.float32)
+            optimizer.apply_gradients([(tf.stack([1.0, place * 3e5]), weight)])
+            outfeed.enqueue(optimizer.loss_scaling_factor)
+
+        strategy.run(program)
+        np.testing.assert_array_equal(outfeed.dequeue(), [[2.0, 2.0]])
 
 
 def test_state_of_optimizers_stays_on_the_device() -> None:

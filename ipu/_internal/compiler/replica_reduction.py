@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -52,3 +53,15 @@ def reduced(reduce_op: tf.distribute.ReduceOp, value: Nest) -> Any:
         return reduction(tf.convert_to_tensor(leaf))
 
     return tf.nest.map_structure(over_replicas, value)
+
+
+def sums_of_replicas(values: Sequence[Any]) -> list[Any]:
+    """The sum over replicas of each tensor, None for None, in a function that a strategy runs on several; else the
+    tensors themselves.
+    """
+    context = tf.distribute.get_replica_context() if reduces_over_replicas() else None
+    known = [value for value in values if value is not None]
+    if context is None or not known:
+        return list(values)
+    sums = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, known))
+    return [None if value is None else next(sums) for value in values]
