@@ -23,6 +23,7 @@ from ipu._internal.compiler.batch_norm import with_groups
 from ipu._internal.compiler.device_variables import DeviceVariable, HostVariable
 from ipu._internal.compiler.emission import module_of
 from ipu._internal.compiler.fixed_variables import Fixed, fixed_parameters, refusal
+from ipu._internal.compiler.growing_arrays import require_fixed_sizes
 from ipu._internal.compiler.handles import is_variable
 from ipu._internal.compiler.optimizer_state import OptimizerState, optimizer_state_of
 from ipu._internal.compiler.outlined_bodies import with_outlined_bodies
@@ -166,6 +167,7 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
     if fixed:  # the host's copies, from which XLA takes the values, are new now
         imported = module_of(concrete, specs, checks)
     if has_pipeline_marks(imported):
+        require_fixed_sizes(imported)
         imported = without_checks(imported)
     imported, tokens = _with_check_tokens(imported)
     roles += ["variable"] * len(tokens)
