@@ -25,6 +25,7 @@ def dataset_benchmark(
     print_stats: bool = True,
     apply_options: bool = True,
     do_memcpy: bool = True,
+    apply_debug_options: bool = True,
 ) -> tf.Tensor:
     """Allows the user to benchmark performance of a tf.data.Dataset.
 
@@ -35,6 +36,7 @@ def dataset_benchmark(
         print_stats: whether to print statistics about the performance to the console.
         apply_options: whether to apply optimization options which can improve the dataset performance.
         do_memcpy: whether to copy each element, as to a buffer of the device.
+        apply_debug_options: the name of later releases for `apply_options`.
 
     Returns:
         A string tensor of shape [1]: JSON, {"epochs": [...]}, with elements_processed, total_bytes_processed,
@@ -50,7 +52,7 @@ def dataset_benchmark(
         raise TypeError(f"Expected dataset to be a tf.data.Dataset. Received: {type(dataset).__name__}.")
     for count, name in ((number_of_epochs, "number_of_epochs"), (elements_per_epochs, "elements_per_epochs")):
         checked_integer(name, count)
-    if apply_options:
+    if apply_options and apply_debug_options:
         options = tf.data.Options()
         options.deterministic = True
         options.experimental_optimization.apply_default_optimizations = True

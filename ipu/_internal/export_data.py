@@ -22,6 +22,7 @@ def export_dataset_to_file(
     num_elements: int,
     feed_name: str = "",
     apply_options: bool = True,
+    apply_debug_options: bool = True,
 ) -> None:
     """Export as binary `num_elements` from the given infeed to the specified output_filename.
 
@@ -35,6 +36,7 @@ def export_dataset_to_file(
         num_elements: number of elements to export from the dataset.
         feed_name: put into the names of the files, if it is given: name.feed_name.bin.
         apply_options: whether the dataset may use several threads.
+        apply_debug_options: the name of later releases for `apply_options`.
 
     Raises:
         TypeError: `dataset_or_infeed` is neither.
@@ -50,7 +52,7 @@ def export_dataset_to_file(
             f"{type(dataset_or_infeed).__name__}."
         )
     num_elements = checked_integer("num_elements", num_elements)
-    if apply_options:
+    if apply_options and apply_debug_options:
         dataset = dataset.prefetch(tf.data.AUTOTUNE)
     elements = [tf.nest.flatten(element) for element in _elements(dataset.take(num_elements))]
     if len(elements) < num_elements:

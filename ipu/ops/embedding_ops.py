@@ -24,7 +24,11 @@ __getattr__, __dir__ = public_names(__name__, __all__)
 
 
 def embedding_lookup(
-    params: TensorLike, ids: TensorLike, name: str | None = None, serialization_factor: int = 1
+    params: TensorLike,
+    ids: TensorLike,
+    name: str | None = None,
+    serialization_factor: int = 1,
+    indices_are_sorted: bool = False,
 ) -> tf.Tensor:
     """Looks up rows of an embedding. Its gradient is a dense tensor of the shape of `params`.
 
@@ -33,6 +37,7 @@ def embedding_lookup(
         ids: numbers of rows, int32 [...].
         name: optional op name.
         serialization_factor: the number of smaller look-ups, one after the other in slices of `params`. It divides N.
+        indices_are_sorted: accepted; it has no effect.
 
     Returns:
         [*ids.shape, *params.shape[1:]] of the type of `params`. Rows of ids outside of [0, N) are zeros if

@@ -139,6 +139,7 @@ def pipeline(
     reduction_method: object = "sum",
     name: str | None = None,
     gradient_accumulation_for_captured_grads: bool = True,
+    pipeline_depth: object = None,
 ) -> tf.Operation:
     """Runs stages one after the other on many micro-batches, and updates variables once (Python API, 18.14.6).
 
@@ -181,6 +182,7 @@ def pipeline(
         reduction_method: the reduction of gradients, "sum", "mean" or "running_mean".
         name: a name for the operations.
         gradient_accumulation_for_captured_grads: must be True: captured gradients are reduced over micro-batches.
+        pipeline_depth: the name of the first releases for `gradient_accumulation_count`.
 
     Returns:
         An operation that runs the pipeline.

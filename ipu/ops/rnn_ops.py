@@ -30,6 +30,7 @@ class PopnnLSTM(layers.LSTM):
         recurrent_activation: one of the same names except "relu".
         name: the variable scope; "popnn_lstm" and a number if None.
         return_state: whether a call returns the state beside the outputs.
+        options, options_bwd: flags of Poplar's layer, accepted; they have no effect.
 
     Raises:
         ValueError: an argument has another value.
@@ -68,12 +69,17 @@ class PopnnDynamicLSTM(PopnnLSTM):
         recurrent_activation: one of the same names except "relu".
         name: the variable scope; "popnn_dynamic_lstm" and a number if None.
         return_state: whether a call returns the state beside the outputs.
+        options, options_bwd: flags of Poplar's layer, accepted; they have no effect.
+        preserve_final_state: accepted; the state is that at the end of each sequence in any case.
 
     Raises:
         ValueError: an argument has another value.
     """
 
     SCOPE = "popnn_dynamic_lstm"
+
+    def __init__(self, *args: Any, preserve_final_state: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
 
     def call(  # type: ignore[override]  # as documented
         self, inputs: TensorLike, seq_len: TensorLike, initial_state: Any = None, training: bool = True
@@ -115,6 +121,7 @@ class PopnnGRU(layers.GRU):
         reset_after: whether the reset gate comes after the matrix product of the state. Its biases are
             [3, 2, num_units] then: those of the inputs' product and those of the state's.
         return_state: whether a call returns the state beside the outputs.
+        options, options_bwd: flags of Poplar's layer, accepted; they have no effect.
 
     Raises:
         ValueError: an argument has another value.
@@ -157,6 +164,7 @@ class PopnnDynamicGRU(layers.DynamicGRU):
         name: the variable scope; "popnn_dynamic_gru" and a number if None.
         reset_after: whether the reset gate comes after the matrix product of the state.
         return_state: whether a call returns the state beside the outputs.
+        options, options_bwd: flags of Poplar's layer, accepted; they have no effect.
 
     Raises:
         ValueError: an argument has another value.
@@ -206,6 +214,7 @@ class PopnnAUGRU(layers.DynamicGRU):
         name: the variable scope; "popnn_augru" and a number if None.
         reset_after: whether the reset gate comes after the matrix product of the state.
         return_state: whether a call returns the state beside the outputs.
+        options, options_bwd: flags of Poplar's layer, accepted; they have no effect.
 
     Raises:
         ValueError: an argument has another value.

@@ -55,6 +55,7 @@ class Recurrent(Definition):
             raise LayerArgumentError(f"Expected partials_dtype to be float16 or float32. Received: {partials.name}.")
         rate, dropout_seed = arguments.pop("dropout"), arguments.pop("dropout_seed")
         seed, time_major = arguments.pop("seed"), arguments.pop("time_major")
+        del arguments["options"], arguments["options_bwd"]
         if seed is not None:
             for argument in ("kernel_initializer", "recurrent_initializer"):
                 arguments[argument] = self._seeded(arguments[argument], seed)
@@ -222,6 +223,7 @@ class PopnnLSTM(Recurrent):
             leaves it to the `matmuls` of IPUConfig. Results do not change.
         seed: an integer for initializers of kernels that have none.
         time_major: whether inputs and outputs are [seq_len, batch_size, ...].
+        options, options_bwd: flags of Poplar's layer, accepted; they have no effect.
         **kwargs: arguments of every Keras layer.
 
     Bidirectional sets `go_backwards` itself.
@@ -261,6 +263,8 @@ class PopnnLSTM(Recurrent):
         partials_dtype: Any = tf.float32,
         seed: int | None = None,
         time_major: bool = False,
+        options: dict[str, Any] | None = None,
+        options_bwd: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         self._construct(dict(locals()))
@@ -287,7 +291,7 @@ class PopnnGRU(Recurrent):
         kernel_constraint, recurrent_constraint, bias_constraint: must be None.
         dropout, dropout_seed, recurrent_dropout, implementation: as in PopnnLSTM.
         return_sequences, return_state, stateful: as in Keras' GRU.
-        go_backwards, unroll, seed, partials_dtype, time_major, **kwargs: as in PopnnLSTM.
+        go_backwards, unroll, seed, partials_dtype, time_major, options, options_bwd, **kwargs: as in PopnnLSTM.
         reset_after: whether the reset gate comes after the product of the state.
 
     Raises:
@@ -325,6 +329,8 @@ class PopnnGRU(Recurrent):
         seed: int | None = None,
         partials_dtype: Any = tf.float32,
         time_major: bool = False,
+        options: dict[str, Any] | None = None,
+        options_bwd: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         self._construct(dict(locals()))

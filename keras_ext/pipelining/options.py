@@ -50,7 +50,7 @@ OPTIONS = (ASSIGNMENT, STEPS, DEVICES, ACCUMULATE_OUTFEED, ARGUMENTS)
 KEPT = {training: f"_ipu_pipelining_{training}" for training in (True, False)}
 """The attributes in which a model caches the last result of `pipelining_of`."""
 SET_BY_KERAS = {
-    "gradient_accumulation_count": "give gradient_accumulation_steps_per_replica",
+    **dict.fromkeys(("gradient_accumulation_count", "pipeline_depth"), "give gradient_accumulation_steps_per_replica"),
     "repeat_count": "it follows from steps_per_execution",
     "batch_serialization_iterations": "Keras models take whole batches",
     "inputs": "Keras feeds the model",

@@ -7,9 +7,11 @@ import tensorflow as tf
 from tensorflow.keras.layers import Dense
 from tensorflow.python.distribute import distribution_strategy_context
 from tensorflow.python.ipu import ipu_compiler, ipu_infeed_queue, loops, scopes
+from tensorflow.python.training import training_ops
 from version1_module import model
 
 assert sys.argv[1:] == ["--steps", "5"] and hasattr(distribution_strategy_context, "has_strategy")
+assert hasattr(training_ops, "resource_apply_momentum")
 X = np.arange(24).reshape(8, 3).astype(np.float) / 24  # noqa: NPY001
 dataset = tf.data.Dataset.from_tensor_slices(X.astype(np.float32)).batch(2, drop_remainder=True).repeat()
 iterator = dataset.make_initializable_iterator()

@@ -25,6 +25,8 @@ NUMPY = {"bool": bool, "complex": complex, "float": float, "int": int, "long": i
 MODULES = {
     "tensorflow.python.distribute.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
     "tensorflow.python.training.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
+    "tensorflow.python.training.gen_training_ops": "tensorflow.python.ops.gen_training_ops",
+    "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
     "tensorflow.python.training.tracking": "tensorflow.python.trackable",
     "tensorflow.python.training.tracking.base": "tensorflow.python.trackable.base",
     "tensorflow.python.keras.utils.data_utils": "tf_keras.src.utils.data_utils",

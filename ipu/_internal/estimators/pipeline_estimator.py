@@ -12,6 +12,7 @@ import tensorflow as tf
 from engine.errors import ConfigurationError
 from ipu._internal.estimators.on_device import DeviceEstimator, is_averaged, with_examples
 from ipu._internal.estimators.specs import EstimatorSpec, ModeKeys, check_mode
+from ipu._internal.pipelining.arguments import accumulation_count
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ops.pipelining_ops import pipeline
 
@@ -62,6 +63,8 @@ class IPUPipelineEstimatorSpec(PipelineSpecBase):
         **pipeline_op_kwargs: Any,
     ) -> IPUPipelineEstimatorSpec:
         check_mode(mode)
+        depth = pipeline_op_kwargs.pop("pipeline_depth", None)
+        gradient_accumulation_count = accumulation_count(gradient_accumulation_count, depth)
         required = {
             "gradient_accumulation_count": gradient_accumulation_count,
             **({"optimizer_function": optimizer_function} if mode == ModeKeys.TRAIN else {}),

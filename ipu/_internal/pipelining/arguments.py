@@ -83,13 +83,25 @@ class PipelineArguments:
         return None if mask is None else [position for position, left_out in enumerate(mask) if not left_out]
 
 
+def accumulation_count(count: Any, depth: Any) -> Any:
+    """The number of micro-batches, which is called the pipeline's depth in the first releases.
+
+    Raises ConfigurationError for both.
+    """
+    if count is not None and depth is not None:
+        raise ConfigurationError(
+            "Expected gradient_accumulation_count or pipeline_depth, its older name. Received: both. Leave one out."
+        )
+    return depth if count is None else count
+
+
 def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:
     """Checks all arguments of `pipeline()`, by name; the first wrong one raises.
 
     Raises ConfigurationError (ValueError), PipelineTypeError (also TypeError), UnsupportedOperation (also
     NotImplementedError) and PipelineCountError.
     """
-    count = _checked_count(arguments["gradient_accumulation_count"])
+    count = _checked_count(accumulation_count(arguments["gradient_accumulation_count"], arguments["pipeline_depth"]))
     training = arguments["optimizer_function"] is not None
     reduction = checked_reduction(arguments["reduction_method"]) if training else "sum"
     serialization = checked_integer("batch_serialization_iterations", arguments["batch_serialization_iterations"])

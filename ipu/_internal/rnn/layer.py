@@ -42,6 +42,8 @@ class RecurrentLayer(tf.Module):
         name: str | None = None,
         *,
         return_state: bool = True,
+        options: dict[str, Any] | None = None,
+        options_bwd: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         floats = [tf.float32, tf.float16]

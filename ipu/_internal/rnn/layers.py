@@ -75,6 +75,8 @@ class GRU(RecurrentLayer):
         reset_after: bool = False,
         *,
         return_state: bool = True,
+        options: dict[str, Any] | None = None,
+        options_bwd: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(
             num_units,
