@@ -192,6 +192,17 @@ def test_elements_read_many_times(columns: int) -> None:
         check(problem, rows_per_unit=1000)
 
 
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("columns", [10, 20, 45, 60])
+def test_short_rows(columns: int, transposed: bool) -> None:
+    """Short rows of A, close ones and distant ones, and short rows of B: several blocks of rows and of k."""
+    random = np.random.default_rng(columns)
+    for rows, k, gap in ((500, 1100, 0), (450, 30, 0), (90, 50, 30), (90, 50, 100), (48, 300, 3)):
+        problem = single.matrices(random, rows, columns, k, gap=gap, transposed_a=transposed)
+        check(problem, rows_per_unit=1000, cuts=2)
+
+
 @pytest.mark.parametrize("pitch", [1, 3, 6, 11])
 def test_overlapping_rows_of_b(pitch: int) -> None:
     """Rows some elements apart, which pairs of bf16 join in one run where k is even: one or several blocks of k."""

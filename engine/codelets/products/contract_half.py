@@ -1,8 +1,8 @@
 """Contractions of 16-bit floats: the float32 micro kernels, with results rounded once at the end.
 
 A and B are widened while they are packed, B by the kernels that multiply the first rows if they have time for it, and C
-is accumulated in scratch. Where convolutions read elements of A many times, the whole range of memory that contains
-them is widened once and read with its own strides.
+is accumulated in scratch. Where convolutions read elements of A many times, or rows of A or B are short, the whole
+range of memory that contains them is widened once and read with its own strides.
 """
 
 from __future__ import annotations
@@ -43,11 +43,15 @@ SHARE = 48  # rows, in multiples of which A is packed: whole groups and whole ke
 COLUMNS = 512  # of C that are accumulated in scratch at a time
 NARROW_BYTES = 4 * PANEL + 64
 REUSE = 2  # minimum average number of reads of an element of A's range for the range to be widened once
+SHORT_ROW = 128  # or maximum average number of the range's elements for each row, if few are between rows
+BETWEEN_ROWS = 32
 SPAN = 1 << 18  # maximum elements of such a range
+GROUP_SPAN = 1 << 16  # likewise for rows that are contiguous for each k: other ones are transposed
+SHORT_PITCH = 256  # maximum bytes between widened rows of B that all panels share
 
 PITCH_SUMS = 4 * COLUMNS + 64
 _layout = ScratchLayout()
-PACKED_B = _layout.area(4 * K_BLOCK * PANEL)
+PACKED_B = _layout.area(max(4 * PANEL, SHORT_PITCH) * K_BLOCK)
 OFFSETS = _layout.area(8 * LONGEST_STEP)  # of A along k
 ROW_A = _layout.area(8 * ROWS)
 ROW_C = _layout.area(8 * ROWS)
@@ -55,11 +59,12 @@ COLUMN = _layout.area(8 * PANEL)  # offsets of B's columns
 PACKED_A = _layout.area(A_BYTES)
 SUMS = _layout.area(SUMMED_ROWS * PITCH_SUMS)  # C
 WIDE = _layout.area(4 * SPAN)  # the widened range
-TILE = _layout.area(32)  # words of the tile of C
+TILE = _layout.area(40)  # words of the tile of C
 ORIGIN = TILE  # the source address of the range widened in scratch, or 0
 FIRST_COLUMN = TILE + 8
 LAST_K = TILE + 16
 PITCH = TILE + 24  # bytes between rows of C in scratch; 0 if the micro kernels round and store to C itself
+ORIGIN_B = TILE + 32  # the source address of the rows of B that are widened for all panels, or 0
 HALF_SCRATCH = _layout.space()
 
 
@@ -116,6 +121,7 @@ def half_contraction(
         pitch_a = 4 * k_step(at, block) + 64  # of packed rows
         most_rows = min(most_rows, A_BYTES // pitch_a // SHARE * SHARE)
         lowest, highest = reach(word(at.parameters, Field.OFFSET_A), k, k + k_count)
+        store_i64(at.scratch + ORIGIN_B, 0)
         widened, widened_end = 0, 0
         for m in range(row, row_end, most_rows):
             count = min(most_rows, row_end - m)
@@ -146,7 +152,9 @@ def reach(table: int, begin: int, end: int) -> tuple[int, int]:
 @inner
 def is_read_often(parameters: int, row: int, rows: int, k: int, elements: int) -> bool:
     """Whether to widen the whole range of memory that contains these rows of A, instead of packing the rows."""
-    return not begins_group(parameters, row) and elements <= SPAN and REUSE * elements <= rows * k
+    if begins_group(parameters, row):
+        return elements <= min(rows * k, GROUP_SPAN)
+    return elements <= min(rows * max(k // REUSE, min(k + BETWEEN_ROWS, SHORT_ROW)), SPAN)
 
 
 @inner
@@ -205,6 +213,14 @@ def _packed_columns(right: str, pairs: bool, beside: bool) -> tuple[Inner, Inner
     pack_joined = packing(right, pairs=True).panel if pairs else pack_panel
 
     @inner
+    def has_short_rows(at: Operands, k_count: int) -> bool:
+        """Whether rows of B are so close that they are widened in one run, which all panels share."""
+        pitch = growth * word(at.parameters, Field.PITCH_B)
+        short = word(at.parameters, Field.LAYOUT_B) == Layout.ROWS and 0 < pitch <= SHORT_PITCH
+        fit = (k_count - 1) * pitch + 4 * word(at.parameters, Field.COLUMNS) <= SHORT_PITCH * K_BLOCK
+        return short and fit and MASKED and not pairs and not beside
+
+    @inner
     def is_one_run(at: Operands, block: Block) -> bool:
         return overlaps(at.parameters, block.columns, growth) and not (pairs and block.k_count % 2 != 0)
 
@@ -215,6 +231,14 @@ def _packed_columns(right: str, pairs: bool, beside: bool) -> tuple[Inner, Inner
         target, offsets = at.scratch + PACKED_B, at.scratch + COLUMN
         if beside and is_packed_beside(at.parameters, columns):
             return
+        if has_short_rows(at, k_count):
+            source = at.b + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
+            if load_i64(at.scratch + ORIGIN_B) != source:
+                pitch = word(at.parameters, Field.PITCH_B)
+                widen_run(source, target, (k_count - 1) * pitch // size + word(at.parameters, Field.COLUMNS))
+                store_i64(at.scratch + ORIGIN_B, source)
+            return
+        store_i64(at.scratch + ORIGIN_B, 0)
         if is_one_run(at, block):
             pitch = word(at.parameters, Field.PITCH_B)
             source = at.b + size * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
@@ -234,6 +258,8 @@ def _packed_columns(right: str, pairs: bool, beside: bool) -> tuple[Inner, Inner
         if beside and is_packed_beside(at.parameters, block.columns):
             offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
             return at.b + size * block.column + offset, word(at.parameters, Field.PITCH_B)
+        if has_short_rows(at, block.k_count):
+            return at.scratch + PACKED_B + 4 * block.column, growth * word(at.parameters, Field.PITCH_B)
         if is_one_run(at, block):
             return at.scratch + PACKED_B, growth * word(at.parameters, Field.PITCH_B)
         return at.scratch + PACKED_B, packed_pitch(block.columns)
