@@ -17,6 +17,7 @@ from tensorflow.python.ops import (
     cond_v2,
     gen_array_ops,
     gen_candidate_sampling_ops,
+    gen_functional_ops,
     gen_image_ops,
     gen_list_ops,
     gen_logging_ops,
@@ -30,6 +31,7 @@ from tensorflow.python.ops import (
 )
 
 from ipu._internal.compiler.candidate_sampling import SAMPLERS
+from ipu._internal.compiler.gradient_functions import symbolic_gradient
 from ipu._internal.compiler.growing_arrays import set_item
 from ipu._internal.compiler.known_conditions import conditional
 from ipu._internal.compiler.matrix_resizing import area, bicubic
@@ -59,6 +61,7 @@ def replace_host_operations() -> None:
     _replace(gen_sparse_ops, "sparse_tensor_dense_mat_mul", sparse_by_dense)
     _replace(gen_resource_variable_ops, "resource_gather_nd", _gather_nd)
     _replace(cond_v2, "cond_v2", conditional)
+    _replace(gen_functional_ops, "symbolic_gradient", symbolic_gradient)
     _replace(gen_list_ops, "tensor_list_set_item", set_item)
     _replace(gen_math_ops, "arg_max", partial(_among_numbers, tf.greater))
     _replace(gen_math_ops, "arg_min", partial(_among_numbers, tf.less))
