@@ -20,7 +20,7 @@ from engine.emit.contraction import contracted
 from engine.emit.point import Point, element_type_of
 from engine.host.convolutions.winograd_work import WinogradGradient, WinogradProduct, WinogradTiles
 from engine.machine_code.llvm import ir
-from engine.machine_code.optimising import WRITTEN_NESTS, binding, optimise
+from engine.machine_code.optimising import WRITTEN_IN_VECTORS, binding, optimise
 from engine.machine_code.processor import lanes
 from engine.program.nest import Apply, Constant, MultiplyAdd, Nest
 from engine.program.program import ComputeSet
@@ -121,7 +121,7 @@ def loop_operations(nest: Nest) -> int:
         builder.store(point.value(number), place)
     builder.ret_void()
     module = binding.parse_assembly(str(builder.module))
-    optimise(module, WRITTEN_NESTS)
+    optimise(module, WRITTEN_IN_VECTORS)
     return _counted(str(module)) + sum(len(each.values) for each in nest.reductions)
 
 

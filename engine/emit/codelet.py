@@ -11,14 +11,14 @@ from engine.emit import extremum
 from engine.emit.checks import Checks
 from engine.emit.contraction import contracted
 from engine.emit.deferred import deferred_roundings
-from engine.emit.loops import Carried, counted_loop, if_less, joint_loop, lane_loop, loops_of, word
+from engine.emit.loops import Carried, counted_loop, if_less, joint_loop, lane_loop, last_lanes, loops_of, word
 from engine.emit.point import Point, evaluate_together, has_long_chains, is_short, rounds_often
 from engine.emit.reduce import across_lanes, as_lanes, combine, without_mask_registers
 from engine.emit.repeated_rows import folded_rows, repeated_rows
 from engine.ir.opcodes import neutral_element
 from engine.machine_code.abi import ARGUMENTS
 from engine.machine_code.llvm import ir
-from engine.program.nest import Index, Input, Nest, Reduction
+from engine.program.nest import Apply, Constant, Index, Input, MultiplyAdd, Nest, Reduction
 
 MANY_SIDE_BY_SIDE = 8
 """Vectors of columns of 16-bit floats that are reduced together: 16 were slower on a Zen 5."""
@@ -90,6 +90,7 @@ class CodeletEmitter:
         self.ranges = [(word(0), e) for e in self.extents]
         stop = self.builder.select(self.builder.icmp_signed("<", stop, extent), stop, extent)
         self.ranges[self.nest.partition] = (start, stop)
+        self.mask = last_lanes(self.lanes, *self.ranges[-1])
 
     def _partial(self, unit: ir.Value, grain: ir.Value, extent: ir.Value) -> Carried:
         start = self.builder.mul(unit, grain)
@@ -144,14 +145,19 @@ class CodeletEmitter:
     def _point(self, addresses: Addresses, mask: ir.Value | None, ready: dict[int, ir.Value] | None = None) -> Point:
         return Point(self.lanes, self.nest.nodes, self.nest.accesses, addresses, self.steps, mask, ready, self.deferred)
 
-    def _splats(self, addresses: Addresses) -> dict[int, ir.Value]:
-        """Loads lane-invariant values before the lane loop: LLVM cannot prove that no store aliases them."""
-        point = self._point(addresses, None)
-        return {
-            k: point.value(k)
-            for k, node in enumerate(self.nest.nodes)
-            if isinstance(node, Input) and self.nest.accesses[node.access].inner == "splat"
-        }
+    def _invariants(self, addresses: Addresses, loaded: dict[int, ir.Value] | None = None) -> dict[int, ir.Value]:
+        """Values before the lane loop that no lane of it changes: splats, `loaded` values, and what is made of these.
+
+        LLVM cannot prove that no store aliases the splats.
+        """
+        point = self._point(addresses, None, loaded)
+        for number in point.needed(*self._results()):
+            node = self.nest.nodes[number]
+            splat = isinstance(node, Input) and self.nest.accesses[node.access].inner == "splat"
+            made, operands = isinstance(node, Apply | Constant | MultiplyAdd), getattr(node, "operands", ())
+            if splat or (made and all(map(point.has, operands))):
+                point.value(number)
+        return point.values
 
     def _row(self, addresses: Addresses) -> None:
         """Reduces the last dimension: vector accumulators, combined across lanes at the end.
@@ -167,7 +173,7 @@ class CodeletEmitter:
         together = SIDE_BY_SIDE if wide and is_short(nest) else 1
 
         def inner(at: Addresses, inside: Carried) -> Carried:
-            ready = self._splats(at)
+            ready = self._invariants(at)
 
             def leaf(index: ir.Value, count: int, mask: ir.Value | None, held: Carried) -> Carried:
                 indices = [self.builder.add(index, word(number * lanes.width)) for number in range(count)]
@@ -176,7 +182,7 @@ class CodeletEmitter:
                     evaluate_together(points, self._results())
                 return self._combine_points(points, held, mask)
 
-            return lane_loop(lanes, *self.ranges[-1], inside, leaf, (together,) if together > 1 else ())
+            return lane_loop(lanes, *self.ranges[-1], self.mask, inside, leaf, (together,) if together > 1 else ())
 
         held = self._loops(self.reduced, addresses, held * together, inner)
         held = self._folded(held, 1) if together > 1 else held
@@ -210,13 +216,14 @@ class CodeletEmitter:
         together = MANY_SIDE_BY_SIDE if rounds_often(nest) else SIDE_BY_SIDE if not each or is_short(nest) else 1
         count = repeated * -(-together // repeated)
         first, last = (builder.mul(row, word(nest.period)) for row in self.ranges[0])
-        splats = self._splats(addresses)
-        rows = [repeated_rows(self.lanes, nest, addresses, n * width % nest.period) for n in range(repeated)]
+        splats = self._invariants(addresses)
+        columns = (repeated_rows(self.lanes, nest, addresses, n * width % nest.period) for n in range(repeated))
+        ready = [self._invariants(addresses, splats | each) for each in columns]
         whole = builder.sub(last, builder.srem(builder.sub(last, first), word(count * width)))
 
         def point(index: ir.Value, number: int, mask: ir.Value | None) -> Point:
             at = self._along(addresses, builder.add(index, word(number * width)))
-            return self._point(at, mask, splats | rows[number % repeated])
+            return self._point(at, mask, ready[number % repeated])
 
         def several(index: ir.Value, held: Carried) -> Carried:
             points = [point(index, number, None) for number in range(count)]
@@ -266,7 +273,7 @@ class CodeletEmitter:
         if self.nest.reductions:
             self._reduced_columns(addresses)
             return
-        ready, width = self._splats(addresses), self.lanes.width
+        ready, width = self._invariants(addresses), self.lanes.width
         together: tuple[int, ...] = (MANY_SIDE_BY_SIDE, SIDE_BY_SIDE) if rounds_often(self.nest) else (SIDE_BY_SIDE,)
         if width == 1 or self.checks is not None or not has_long_chains(self.nest):
             together = ()
@@ -282,7 +289,7 @@ class CodeletEmitter:
                     self.checks.point(point)
             return []
 
-        lane_loop(self.lanes, *self.ranges[-1], [], leaf, together)
+        lane_loop(self.lanes, *self.ranges[-1], self.mask, [], leaf, together)
 
     def _reduced_columns(self, addresses: Addresses) -> None:
         """Reduces several vectors of columns side by side, so that rows are read in long runs; then one at a time."""
@@ -312,7 +319,7 @@ class CodeletEmitter:
             return []
 
         together = (SIDE_BY_SIDE,) if is_short(nest) and self.lanes.width > 1 else ()
-        lane_loop(self.lanes, *self.ranges[-1], [], vectors, together)
+        lane_loop(self.lanes, *self.ranges[-1], self.mask, [], vectors, together)
 
     def _combine_points(self, points: list[Point], held: Carried, mask: ir.Value | None) -> Carried:
         """Combines vectors side by side with the accumulators of each; those of further vectors stay as they are."""

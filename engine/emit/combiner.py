@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from engine.codelets.language.lanes import I64, ITEM_BYTES, Lanes
 from engine.emit.codelet import begun
-from engine.emit.loops import Carried, lane_loop, word
+from engine.emit.loops import Carried, lane_loop, last_lanes, word
 from engine.emit.reduce import apply_body
 from engine.machine_code.llvm import ir
 from engine.program.nest import Argument, Combiner, Comparator
@@ -37,7 +37,7 @@ def emit_combiner(combiner: Combiner, name: str, width: int) -> str:
             lanes.store(result, a, t, mask)
         return []
 
-    lane_loop(lanes, word(0), count, [], body)
+    lane_loop(lanes, word(0), count, last_lanes(lanes, word(0), count), [], body)
     builder.ret_void()
     return str(builder.module)
 

@@ -34,9 +34,9 @@ def generated_codelet(generated: Generated) -> MachineCode:
 
 def prepared(generated: Generated, name: str) -> Compile:
     """Writes the LLVM IR; the function returned compiles it to object code with the one symbol `name`."""
-    from engine.machine_code.optimising import WRITTEN_NESTS, compile_text
+    from engine.machine_code.optimising import WRITTEN_OUT, compile_text
 
-    return partial(compile_text, _text(generated, name), WRITTEN_NESTS)
+    return partial(compile_text, _text(generated, name), WRITTEN_OUT)
 
 
 def _text(generated: Generated, name: str) -> str:

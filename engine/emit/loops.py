@@ -35,10 +35,22 @@ def counted_loop(
     return loop.carried
 
 
+def last_lanes(lanes: Lanes, start: ir.Value, stop: ir.Value) -> ir.Value | None:
+    """The mask of the elements of a range that fill no whole vector; None if vectors have one lane."""
+    builder = lanes.builder
+    return lanes.first(builder.and_(builder.sub(stop, start), word(lanes.width - 1))) if lanes.width > 1 else None
+
+
 def lane_loop(
-    lanes: Lanes, start: ir.Value, stop: ir.Value, carried: Carried, body: LaneBody, together: tuple[int, ...] = ()
+    lanes: Lanes,
+    start: ir.Value,
+    stop: ir.Value,
+    mask: ir.Value | None,
+    carried: Carried,
+    body: LaneBody,
+    together: tuple[int, ...] = (),
 ) -> Carried:
-    """carried = body(index, vectors, mask, carried) over a range: whole vectors, then the masked remainder.
+    """carried = body(index, vectors, mask, carried) over a range: whole vectors, then the remainder with its `mask`.
 
     `together` has numbers of vectors that are computed at a time while there are so many left.
     """
@@ -48,10 +60,7 @@ def lane_loop(
         end = stop if count * width == 1 else builder.add(start, length)
         carried = counted_loop(builder, start, end, count * width, carried, partial(_unmasked, body, count))
         start = end
-    if width == 1:
-        return carried
-    mask = partial(lanes.first, builder.sub(stop, start))
-    return if_less(builder, start, stop, carried, lambda held: body(start, 1, mask(), held))
+    return carried if width == 1 else if_less(builder, start, stop, carried, partial(body, start, 1, mask))
 
 
 def _unmasked(body: LaneBody, count: int, index: ir.Value, carried: Carried) -> Carried:

@@ -50,26 +50,26 @@ class Point:
         self.deferred = deferred
         self.lanes, self.nodes, self.accesses = lanes, nodes, accesses
         self.addresses, self.steps, self.mask = addresses, steps, mask
-        self._values: dict[int, ir.Value] = dict(ready or {})
+        self.values: dict[int, ir.Value] = dict(ready or {})
         self._bits: dict[int, ir.Value] = {}
         """Bits of loaded 16-bit floats by access, kept as their memory may be overwritten before they are tested."""
 
     def has(self, number: int) -> bool:
         """Whether a node's value has been computed."""
-        return number in self._values
+        return number in self.values
 
     def value(self, number: int) -> ir.Value:
         """Node `number` in all lanes. Nodes are in topological order, so evaluation needs no deep recursion."""
         for earlier in self.needed(number):
-            self._values[earlier] = self._compute(earlier)
-        return self._values[number]
+            self.values[earlier] = self._compute(earlier)
+        return self.values[number]
 
-    def needed(self, number: int) -> list[int]:
-        """The nodes that are still to be computed for node `number`, in order."""
-        needed, stack = set(), [number]
+    def needed(self, *numbers: int) -> list[int]:
+        """The nodes that are still to be computed for these nodes, in order."""
+        needed, stack = set[int](), list(numbers)
         while stack:
             current = stack.pop()
-            if current in self._values or current in needed:
+            if current in self.values or current in needed:
                 continue
             needed.add(current)
             node = self.nodes[current]
@@ -82,7 +82,7 @@ class Point:
         if isinstance(node, Constant):
             return constant_value(lanes, node)
         if isinstance(node, Apply):
-            operands = [self._values[o] for o in node.operands]
+            operands = [self.values[o] for o in node.operands]
             if self._is_quotient_of_half(node):
                 return quotient_of_half(lanes, *operands)
             if (tested := self._tested_16(node)) is not None:
@@ -101,7 +101,7 @@ class Point:
 
     def _multiply_add(self, node: MultiplyAdd) -> ir.Value:
         lanes = self.lanes
-        first, second, addend = (self._values[operand] for operand in node.operands)
+        first, second, addend = (self.values[operand] for operand in node.operands)
         second = reciprocal(lanes, second) if node.divides else second
         first = lanes.builder.fneg(first) if node.negates_product else first
         return fused(lanes, first, second, lanes.builder.fneg(addend) if node.negates_addend else addend)
@@ -185,8 +185,7 @@ def rounds_often(nest: Nest) -> bool:
 
 def evaluate_together(points: list[Point], numbers: list[int]) -> None:
     """Evaluates each node at all points before the next node, so that the latencies of several points overlap."""
-    needed = {each for number in numbers for each in points[0].needed(number)}
-    for number in sorted(needed):
+    for number in points[0].needed(*numbers):
         for point in points:
             point.value(number)
 

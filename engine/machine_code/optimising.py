@@ -17,14 +17,13 @@ from engine.machine_code.processor import MACHINE, features_text, target
 class Pipeline:
     """LLVM's passes at an optimisation level, with or without loop vectorisation and unrolling.
 
-    Instruction selection uses `level`, too. With `is_simple` the passes of level 1 run; with `only_combines` only the
-    pass that combines instructions runs. Without `reduces_strength` addresses are computed where they are used.
+    Instruction selection uses `level`, too. With `only_combines` only the pass that combines instructions runs. Without
+    `reduces_strength` addresses are computed where they are used.
     """
 
     level: int
     loops: bool
     only_combines: bool = False
-    is_simple: bool = False
     reduces_strength: bool = True
 
 
@@ -35,8 +34,6 @@ WRITTEN_IN_VECTORS = Pipeline(level=2, loops=False, reduces_strength=False)
 
 Strength reduction makes a variable of each of the many addresses of a tile, more than there are registers.
 """
-WRITTEN_NESTS = Pipeline(level=2, loops=False, is_simple=True)
-"""Pipeline for IR of one function with nothing to share: nests of four models had the same code as with level 2."""
 WRITTEN_OUT = Pipeline(level=2, loops=False, only_combines=True)
 """Pipeline for IR that has nothing to inline, to hoist or to share: the other passes would only cost compile time."""
 
@@ -65,7 +62,7 @@ def optimise(module: Any, pipeline: Pipeline) -> None:
     machine = _target_machine(pipeline.level)
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     module.verify()
-    options = binding.create_pipeline_tuning_options(speed_level=1 if pipeline.is_simple else pipeline.level)
+    options = binding.create_pipeline_tuning_options(speed_level=pipeline.level)
     options.loop_vectorization = options.loop_unrolling = pipeline.loops
     options.slp_vectorization = False
     passes = binding.create_pass_builder(machine, options)
