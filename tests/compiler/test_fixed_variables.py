@@ -103,12 +103,36 @@ def test_a_variable_is_a_condition(value: bool) -> None:
         assert [float(strategy.run(function)) for _ in range(3)] == ([1, 2, 1] if value else [2, 1, 2])
 
 
-def test_a_session_says_that_it_has_no_value_while_it_compiles() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        (tf.int32, lambda n: tf.reduce_sum(tf.fill([n], 2.0))),
+        (tf.int64, lambda n: tf.range(n)[0]),
+        (tf.int32, lambda n: tf.reduce_sum(tf.reshape(tf.range(12.0), [n, 4]))),
+        (tf.int32, lambda n: tf.reduce_sum(tf.range(12.0), axis=n)),
+        (tf.float32, lambda n: tf.reduce_sum(tf.range(n))),
+    ],
+)
+def test_a_session_says_that_it_has_no_value_while_it_compiles(
+    dtype: tf.DType, value: Callable[[tf.Tensor], tf.Tensor]
+) -> None:
+    with tf.Graph().as_default():
+        n = v1.get_variable("count", initializer=tf.constant(3, dtype), use_resource=True)
+        other = v1.get_variable("other", initializer=tf.constant(3, dtype), use_resource=True)
+        with ipu.scopes.ipu_scope("/device:IPU:0"):
+            out = ipu.ipu_compiler.compile(lambda: value(n) + tf.cast(other, value(n).dtype))
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            with pytest.raises((UnsupportedOperation, tf.errors.OpError), match="variable 'count"):
+                session.run(out)
+
+
+def test_a_session_refuses_an_operation_without_naming_variables() -> None:
     with tf.Graph().as_default():
         n = v1.get_variable("count", initializer=3, use_resource=True)
         with ipu.scopes.ipu_scope("/device:IPU:0"):
-            out = ipu.ipu_compiler.compile(lambda: tf.reduce_sum(tf.fill([n], 2.0)))
+            out = ipu.ipu_compiler.compile(lambda: tf.strings.length(tf.strings.as_string(n)))
         with v1.Session() as session:
             session.run(n.initializer)
-            with pytest.raises((UnsupportedOperation, tf.errors.OpError), match="variable 'count"):
+            with pytest.raises((UnsupportedOperation, tf.errors.OpError), match="Received: .*AsString"):
                 session.run(out)

@@ -22,6 +22,7 @@ MOST_VALUES = 1024
 """Variables with more values are no shapes."""
 PASSING = frozenset({"tuple", "while", "conditional", "call"})
 CONTROL = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
+INTEGERS = frozenset(each.as_datatype_enum for each in (tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint32))
 Fixed = tuple[tuple[Any, np.ndarray], ...]
 """Variables, each with the value that a program has in its place."""
 
@@ -60,25 +61,46 @@ def _is_read(handle: tf.Tensor, is_passed: bool) -> bool:
     return False
 
 
+def needed_parameter(concrete: Any, numbers: Sequence[int]) -> int | None:
+    """The first of these parameters, if any, whose value decides how XLA refuses a function without arguments."""
+    for number in numbers:
+        if _handle_data(concrete.captured_inputs[number]).dtype in INTEGERS:
+            first, second = _for_two_values(concrete, number)
+            if first != second:
+                return number
+    return None
+
+
 def _differs(concrete: Any, number: int) -> bool:
-    """Whether the module depends on the value of a captured variable."""
-    captured, found = list(concrete.captured_inputs), []
+    """Whether the module, which XLA has for the present value, depends on the value of a captured variable."""
+    found = _for_two_values(concrete, number)
+    return found[0] != found[1] or isinstance(found[0], str)
+
+
+def _for_two_values(concrete: Any, number: int) -> list[list[Any] | str]:
+    """The module's content for two values of a captured variable, or why XLA refuses them."""
+    captured, found = list(concrete.captured_inputs), list[list[Any] | str]()
     for ones in (1, 2):
         with tf.init_scope():
             stand_in = _of_value(captured[number], ones)
         try:
             given = [*captured[:number], stand_in.handle, *captured[number + 1 :]]
             found.append(_content(module_of(concrete, [], captured=given)))
-        except UnsupportedOperation:  # a number of the variable's own value is none that XLA refuses
-            return True
-    return found[0] != found[1]
+        except UnsupportedOperation as error:
+            found.append(str(error))
+    return found
 
 
 def _of_value(handle: tf.Tensor, number: int) -> resource_variable_ops.ResourceVariable:
-    (data,) = resource_variable_ops.get_eager_safe_handle_data(handle).shape_and_type
+    data = _handle_data(handle)
     dtype = tf.as_dtype(data.dtype)
     value = np.full([each.size for each in data.shape.dim], number - dtype.is_bool, dtype.as_numpy_dtype)
     return resource_variable_ops.ResourceVariable(value, dtype=dtype, trainable=False)
+
+
+def _handle_data(handle: tf.Tensor) -> Any:
+    (data,) = resource_variable_ops.get_eager_safe_handle_data(handle).shape_and_type
+    return data
 
 
 def _content(module: Module) -> list[Any]:

@@ -22,7 +22,7 @@ from engine.partition.storage import Storage
 from ipu._internal.compiler.batch_norm import with_groups
 from ipu._internal.compiler.device_variables import DeviceVariable, HostVariable
 from ipu._internal.compiler.emission import module_of
-from ipu._internal.compiler.fixed_variables import Fixed, fixed_parameters, refusal
+from ipu._internal.compiler.fixed_variables import Fixed, fixed_parameters, needed_parameter, refusal
 from ipu._internal.compiler.growing_arrays import require_fixed_sizes
 from ipu._internal.compiler.handles import is_variable
 from ipu._internal.compiler.optimizer_state import OptimizerState, optimizer_state_of
@@ -161,7 +161,13 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
         roles.append("variable")
         resources[number] = _variable(by_handle.get(id(tensor)), tensor)
     specs, checks = [tf.TensorSpec(a.shape, a.dtype) for a in arguments], values_are_checked()
-    imported = module_of(concrete, specs, checks)
+    try:
+        imported = module_of(concrete, specs, checks)
+    except UnsupportedOperation:
+        without_values = [number for number, each in resources.items() if not specs and not hasattr(each, "numpy")]
+        if (needed := needed_parameter(concrete, without_values)) is not None:
+            raise refusal(resources[needed].name) from None
+        raise
     numbers = [] if specs else fixed_parameters(concrete, imported, list(resources))
     fixed = {number: _present(resources[number]) for number in numbers}
     if fixed:  # the host's copies, from which XLA takes the values, are new now

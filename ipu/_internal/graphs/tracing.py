@@ -19,6 +19,7 @@ from tensorflow.python.ops import gen_array_ops, handle_data_util, resource_vari
 
 from engine.errors import ConfigurationError, UnsupportedOperation
 from ipu._internal.compiler.device_variables import DeviceVariable
+from ipu._internal.compiler.fixed_variables import MOST_VALUES
 from ipu._internal.compiler.function_trace import function_trace
 from ipu._internal.compiler.tokens import traced_for
 from ipu._internal.compiler.trace import TracedStep, bind
@@ -106,8 +107,12 @@ class _Bindable:
 
 
 def _example(variable: GraphVariable) -> resource_variable_ops.ResourceVariable:
-    """A variable for XLA to take dtype and shape from; its memory is never touched."""
-    value = gen_array_ops.empty(variable.shape.as_list(), variable.dtype)
+    """A variable for XLA to take dtype and shape from; the memory of a large one is never touched.
+
+    XLA may take the values of a small one for shapes, which `bind` refuses: the same ones each time.
+    """
+    is_small = variable.shape.num_elements() <= MOST_VALUES
+    value = (tf.ones if is_small else gen_array_ops.empty)(variable.shape.as_list(), variable.dtype)
     return resource_variable_ops.ResourceVariable(value, trainable=False)
 
 
