@@ -134,19 +134,22 @@ class WorkerChoice:
         if most != self._most:
             self._begin(most)
         self._tries_other = self._fewer is not None and now >= self._retry_at
-        if self._tries_other and self._prefers_fewer and now < self._trust_until and not self._has_space(now):
+        if self._tries_other and self._prefers_fewer and now < self._trust_until and not self._has_space():
             self._retry_at, self._tries_other = now + self._wait, False
-            self._idle_before = now, self._idle()
+            self._idle_before = self._ran, self._idle()
             self._wait = min(2 * self._wait, LONGEST_WAIT)
         if self._fewer is None or self._prefers_fewer == self._tries_other:
             return most
         return self._fewer
 
-    def _has_space(self, now: float) -> bool:
-        """Whether some of the omitted workers could have had a core since the last call."""
+    def _has_space(self) -> bool:
+        """Whether some of the omitted workers could have had a core in the steps since the last decision.
+
+        Between the steps, other programs may have used all cores.
+        """
         assert self._fewer is not None
         (then, before), idle = self._idle_before, self._idle()
-        return idle == math.inf or idle - before > 0.5 * (self._most - self._fewer) * (now - then)
+        return idle == math.inf or idle - before > 0.5 * (self._most - self._fewer) * (self._ran - then)
 
     def patience(self, now: float) -> float:
         """Seconds for which the steps that begin now may run before the choice is made again."""
@@ -164,13 +167,13 @@ class WorkerChoice:
         if self._window.workers != workers:
             self._window = Window(workers)
         self._window.add(steps, seconds, delays)
+        self._ran += seconds
         if self._window.seconds >= WINDOW_SECONDS and self._window.steps:
             window, self._window = self._window, Window(workers)
             self._decide(window, now)
 
     def _decide(self, window: Window, now: float) -> None:
         self._is_disturbed = False
-        self._ran += window.seconds
         crowd = losers(window.seconds, window.delays)
         self._is_apart = self._is_apart and not crowd
         if window.workers == self._most and not crowd and not self._is_apart:
@@ -224,4 +227,4 @@ class WorkerChoice:
         if self._is_apart and not self._prefers_fewer:
             self._end_trial()
         self._retry_at = now + self._wait
-        self._idle_before = now, self._idle()
+        self._idle_before = self._ran, self._idle()

@@ -189,6 +189,16 @@ def test_short_calls_with_long_pauses_are_seldom_on_trial() -> None:
     assert 0 < chosen.count(1) < 0.1 * len(chosen)
 
 
+def test_programs_that_run_between_calls_leave_all_workers() -> None:
+    machine = Machine(work=0.0004)
+    choice, chosen = machine.choice(), list[int]()
+    for turn in range(60):  # the other programs have all cores in their turns, and at times for some of ours
+        machine.strangers = 1 if turn % 3 == 0 else 0
+        chosen += machine.run(choice, 2, 0.06, call=0.0003)
+        machine.now += 0.24
+    assert chosen.count(1) < 0.4 * len(chosen)
+
+
 def test_strangers_come_while_the_cores_are_far_apart() -> None:
     machine = Machine(work=0.00017, slowed=3.0)
     choice = machine.choice()
