@@ -9,6 +9,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate
+from typing import NamedTuple
 
 from engine.ir.shape import Shape
 from engine.program.program import Address, Buffer, ComputeSet, Program, Region
@@ -125,15 +126,14 @@ def _through_loop(region: Region, first: int, last: int) -> tuple[int, int]:
 
 
 def plan_memory(program: Program) -> MemoryPlan:
-    """Plans offsets by best fit, in the order of first use; they are multiples of ALIGNMENT bytes."""
+    """Plans offsets in the order of first use; they are multiples of ALIGNMENT bytes."""
     uses = BufferUses(program)
     wanted = lifetimes(program, uses)
     lives = dict(wanted)
     _hold_until_the_barrier(program, uses, lives)
     owners = {buffer: owner for buffer, owner in shared_paddings(program, uses).items() if owner is not buffer}
     offsets: dict[Buffer, int] = {}
-    free: list[tuple[int, int]] = []
-    top = 0
+    arena = Arena()
     active: list[tuple[int, int, Buffer]] = []
     end = len(program.compute_sets)
     grown = [0] * (end + 2)
@@ -145,41 +145,99 @@ def plan_memory(program: Program) -> MemoryPlan:
             _, begun, old = heappop(active)
             expired.append((begun, old))
         for _, old in sorted(expired):
-            free = _released(free, offsets[old], _rounded(old.shape.bytes))
-        size = _rounded(buffer.shape.bytes)
-        fitting = min((hole for hole in free if hole[1] >= size), key=lambda hole: hole[1], default=None)
-        if fitting is not None:
-            start, length = fitting
-            free.remove(fitting)
-            if length > size:
-                free.append((start + size, length - size))
-        else:
-            start, top = top, top + size
-        offsets[buffer] = start
+            arena.release(offsets[old], _rounded(old.shape.bytes))
+        offsets[buffer] = arena.take(_rounded(buffer.shape.bytes))
         heappush(active, (last, number, buffer))
         until = min(wanted[buffer][1], end - 1) + 1
         if until > max(first, 0):
             grown[max(first, 0)] += buffer.shape.bytes
             grown[until] -= buffer.shape.bytes
     offsets |= {buffer: offsets[owner] for buffer, owner in owners.items()}
-    return MemoryPlan(offsets, top, [*accumulate(grown[: end + 1])])
+    return MemoryPlan(offsets, arena.bytes, [*accumulate(grown[: end + 1])])
 
 
 def _rounded(size: int) -> int:
     return max(ALIGNMENT, -(-size // ALIGNMENT) * ALIGNMENT)
 
 
-def _released(free: list[tuple[int, int]], start: int, size: int) -> list[tuple[int, int]]:
-    """The holes and a new one, which is merged with its neighbours."""
-    joined = []
-    for hole, length in free:
-        if hole + length == start:
-            start, size = hole, size + length
-        elif start + size == hole:
-            size += length
-        else:
-            joined.append((hole, length))
-    return [*joined, (start, size)]
+class FreePart(NamedTuple):
+    """Free memory that an array had, whose halves meet at `middle`."""
+
+    begin: int
+    end: int
+    middle: int
+
+
+class Hole(NamedTuple):
+    """Free memory between arrays, and the parts of the arrays that had it last."""
+
+    begin: int
+    end: int
+    parts: tuple[FreePart, ...]
+
+    def between(self, begin: int, end: int) -> Hole:
+        """The part of the hole between these offsets."""
+        inside = (p for p in self.parts if p.begin < end and begin < p.end)
+        return Hole(begin, end, tuple(FreePart(max(p.begin, begin), min(p.end, end), p.middle) for p in inside))
+
+    def places(self, size: int) -> set[int]:
+        """Offsets for an array: at the ends, and where its middle is that of an array before."""
+        found = {self.begin, self.end - size}
+        found |= {(part.middle - size // 2) // ALIGNMENT * ALIGNMENT for part in self.parts}
+        return {place for place in found if self.begin <= place <= self.end - size}
+
+    def crossing(self, begin: int, size: int) -> int:
+        """The bytes of an array at `begin` that the other half of the workers has written before."""
+        middle, total = begin + size // 2, 0
+        for part in self.parts:
+            low, high = max(part.begin, begin, min(part.middle, middle)), min(part.end, begin + size)
+            total += max(0, min(high, max(part.middle, middle)) - low)
+        return total
+
+
+class Arena:
+    """Memory that arrays use one after another, by best fit.
+
+    Units of a compute set are divided in their order, so a half of the workers has a half of an array, and its caches
+    have the memory's lines. Cores of different caches exchange lines slowly: an array goes where its halves were
+    before, first of all where an array of its size was.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._free: list[Hole] = []
+
+    def take(self, size: int) -> int:
+        """The offset of memory for an array."""
+        fitting = [hole for hole in self._free if hole.end - hole.begin >= size]
+        if not fitting:
+            self.bytes += size
+            return self.bytes - size
+        same = [
+            (h, p.begin)
+            for h in fitting
+            for p in h.parts
+            if p.end - p.begin == size and p.middle == p.begin + size // 2
+        ]
+        hole = min((h for h, _ in same) if same else fitting, key=lambda h: h.end - h.begin)
+        places = [at for h, at in same if h is hole] or hole.places(size)
+        begin = min(places, key=lambda at: (hole.crossing(at, size), at))
+        self._free.remove(hole)
+        rests = hole.between(hole.begin, begin), hole.between(begin + size, hole.end)
+        self._free += [rest for rest in rests if rest.end > rest.begin]
+        return begin
+
+    def release(self, begin: int, size: int) -> None:
+        """Frees an array's memory; the hole is merged with its neighbours."""
+        hole, others = Hole(begin, begin + size, (FreePart(begin, begin + size, begin + size // 2),)), []
+        for each in self._free:
+            if each.end == hole.begin:
+                hole = Hole(each.begin, hole.end, each.parts + hole.parts)
+            elif hole.end == each.begin:
+                hole = Hole(hole.begin, each.end, hole.parts + each.parts)
+            else:
+                others.append(each)
+        self._free = [*others, hole]
 
 
 Form = tuple[object, ...]

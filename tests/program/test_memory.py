@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pytest
 
-from engine.program.memory import ALIGNMENT, HELD_BYTES, plan_memory, shared_paddings
+from engine.program.memory import ALIGNMENT, HELD_BYTES, Arena, Hole, FreePart, plan_memory, shared_paddings
 from engine.program.program import Buffer, Program
 from engine.program.syncs import syncs
 from engine.program.uses import BufferUses
@@ -72,6 +72,53 @@ def test_live_bytes_are_those_of_the_buffers_that_live() -> None:
     held = [sum(b.shape.bytes for b in together) for together in alive(program)]
     # A feed has its memory for the whole step.
     assert all(live >= least for live, least in zip(plan.live_bytes, held, strict=False))
+
+
+def test_an_array_goes_where_one_of_its_size_was() -> None:
+    arena = Arena()
+    wide, narrow, last = (arena.take(size) for size in (2048, 512, 512))
+    arena.release(wide, 2048)
+    arena.release(narrow, 512)
+    assert arena.take(512) == narrow
+    assert (last, arena.bytes) == (2560, 3072)
+
+
+def test_an_array_goes_where_the_same_half_of_the_workers_was() -> None:
+    arena = Arena()
+    wide, last = arena.take(2048), arena.take(64)
+    arena.release(wide, 2048)
+    assert arena.take(512) == wide + 768
+    assert arena.take(512) == wide  # half of it crosses in each place: the first one
+    assert (last, arena.bytes) == (2048, 2112)
+
+
+def test_an_arena_has_no_array_twice() -> None:
+    """Random arrays, beside sets of the bytes that they have, and the bytes that cross beside a count one by one."""
+    generator = np.random.default_rng(0)
+    arena, live, halves = Arena(), dict[int, int](), np.full(1 << 16, -1)
+    for _ in range(2000):
+        if live and generator.random() < 0.5:
+            begin = int(generator.choice(list(live)))
+            arena.release(begin, live.pop(begin))
+            continue
+        size = ALIGNMENT * int(generator.integers(1, 9))
+        begin = arena.take(size)
+        assert begin % ALIGNMENT == 0 and begin + size <= arena.bytes
+        assert all(begin + size <= other or other + length <= begin for other, length in live.items())
+        live[begin] = size
+        halves[begin : begin + size] = np.arange(size) >= size // 2
+    free = arena.bytes - sum(live.values())
+    assert sum(hole.end - hole.begin for hole in arena._free) == free
+    for hole in arena._free:
+        for size in range(ALIGNMENT, hole.end - hole.begin + 1, ALIGNMENT):
+            for place in hole.places(size):
+                half = np.arange(size) >= size // 2
+                assert hole.crossing(place, size) == np.sum(halves[place : place + size] != half)
+
+
+def test_what_is_left_of_a_hole_has_the_parts_in_it() -> None:
+    hole = Hole(0, 256, (FreePart(0, 128, 64), FreePart(128, 256, 192)))
+    assert hole.between(64, 192) == Hole(64, 192, (FreePart(64, 128, 64), FreePart(128, 192, 192)))
 
 
 @pytest.mark.sample(8)
