@@ -6,6 +6,7 @@ The project's installation compiles them into the cache or into a wheel (hatch_b
 from __future__ import annotations
 
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from pkgutil import walk_packages
 
@@ -43,6 +44,7 @@ def usual_codelets() -> list[Codelet]:
         pool_gradient("UGE", "f32"),  # max pooling whose windows do not overlap, such as 2 x 2
         pool_windows("maximum-number", "f32", 2, 2),
         pool_windows("maximum-number", "f32", 3, 2),  # 3 x 3 with strides of 2
+        pool_windows("add", "f32", 2, 2),
         overlapping_pool_gradient("UGE", "f32", 3, 2),
         overlap_add("f32"),  # convolutions of stride 1 with few output features
     ]
@@ -52,10 +54,10 @@ def usual_codelets() -> list[Codelet]:
     one, two = axes_of(1)[0], axes_of(2)[0]
     for axes in ((two, two), (two, one), (one, two)):  # 3 x 3 taps with strides of 2, and the phases of their gradients
         images += [kernel_transform("f32", axes), product_of_tiles("f32", "f32", axes)]
-    for step in (1, 2):  # depthwise convolutions of 3 x 3 taps, and their gradients by kernels
-        images += [depthwise_forward(ColumnRun(step, 3)), depthwise_gradient(ColumnRun(step, 3))]
-    for run in (ColumnRun(1, 3, True), ColumnRun(1, 2, True), ColumnRun(1, 1)):  # their gradients by images
-        images.append(depthwise_forward(run))
+    for step, taps in product((1, 2), (3, 5)):  # depthwise convolutions, and their gradients by kernels
+        images += [depthwise_forward(ColumnRun(step, taps)), depthwise_gradient(ColumnRun(step, taps))]
+    backward = [ColumnRun(1, taps, True) for taps in (2, 3, 5)]
+    images += map(depthwise_forward, (*backward, ColumnRun(1, 1)))  # their gradients by images
     rounding = contract_half("f16", "f16", beside=widens_beside_products(), right=F16_IN_F32)
     products = [contract_for(*types)[0] for types in (("f16",), ("f16", "f32"), ("bf16",))]
     return [*images, *products, rounding]

@@ -22,20 +22,28 @@ from engine.program.work.offsets import Offsets
 from engine.runtime.encode import encode_program
 from engine.runtime.general_codelets import general_codelets
 from tests.program import test_depthwise_windows as depthwise
+from tests.program.test_pooled_windows import pooling
 from tests.program.test_winograd_strides import Case, module
 
 STRIDED = Case(32, (32, 32), 16, 32, (3, 3), (2, 2), (0, 0), (1, 1))
 KINDS = (depthwise.forward, depthwise.by_input, depthwise.by_kernel)
+ONE, PAIR = WindowDimension(1), WindowDimension(2, 2)
 USUAL = {
     **{f"strided, {kind}": module(kind, STRIDED) for kind in ("forward", "by input", "by kernel")},
-    **{f"{kind.__name__}, stride {step}": kind(8, 64, 24, 3, step, 1) for kind in KINDS for step in (1, 2)},
+    **{
+        f"{kind.__name__}, {taps} taps, stride {step}": kind(8, 64, 24, taps, step, 1)
+        for kind in KINDS
+        for taps in (3, 5)
+        for step in (1, 2)
+    },
+    "mean pooling": pooling("f32", (8, 28, 28, 16), (ONE, PAIR, PAIR, ONE), "add"),
 }
-"""Convolutions of 3 x 3 taps, as ResNets and MobileNets have them."""
+"""Convolutions and pooling as ResNets, MobileNets, EfficientNets and LeNets have them."""
 
 
-@pytest.mark.parametrize("convolution", USUAL.values(), ids=USUAL)
-def test_usual_convolutions_compile_no_codelet(convolution: Module) -> None:
-    encoded = encode_program(build_program(convolution, ["variable"] * 2, {}))
+@pytest.mark.parametrize("usual", USUAL.values(), ids=USUAL)
+def test_usual_programs_compile_no_codelet(usual: Module) -> None:
+    encoded = encode_program(build_program(usual, ["variable"] * len(usual.entry.parameters), {}))
     codelets = [each for block in encoded.blocks for each in (block.codelet, *(called for _, called in block.calls))]
     listed = {each.path for each in general_codelets()}
     assert not [each.name for each in codelets if isinstance(each, Codelet) and each.path not in listed]
