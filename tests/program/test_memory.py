@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pytest
 
-from engine.program.memory import ALIGNMENT, HELD_BYTES, Arena, Hole, FreePart, plan_memory, shared_paddings
+from engine.program.memory import ALIGNMENT, HELD_BYTES, Arena, FreePart, Hole, plan_memory, shared_paddings
 from engine.program.program import Buffer, Program
 from engine.program.syncs import syncs
 from engine.program.uses import BufferUses
