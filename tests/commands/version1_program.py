@@ -29,12 +29,18 @@ def body(total, row):
         return total + loss
 
 
+def copied():
+    return tf.Variable(tf.get_variable("origin", initializer=[1.0, 2.0]).initialized_value(), name="copy") * 2.0
+
+
 with tf.Session() as session:
     with scopes.ipu_scope("/device:IPU:0"):
         result = ipu_compiler.compile(lambda: loops.repeat(5, body, [0.0], queue))
+        copy = ipu_compiler.compile(copied)
     weights = tf.trainable_variables()[0]
     first = weights.initialized_value() if hasattr(weights, "initialized_value") else weights
     session.run(tf.global_variables_initializer())
+    np.testing.assert_array_equal(session.run(copy)[0], [2, 4])
     weights.load(np.full([3, 2], 0.25), session)
     session.run(queue.initializer)
     found = session.run(result)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -167,6 +168,28 @@ def test_programs_share_variables_in_the_order_of_control_dependencies() -> None
         assert session.run(variable) == 7.5
         with pytest.raises(ValueError, match="control dependency between"):
             session.run(unordered)
+
+
+ASSIGNMENTS: list[Callable[[Any], Any]] = [
+    lambda v: v1.assign(v, v * 2.0),
+    lambda v: v.assign_add(v),
+    lambda v: v1.assign_sub(v, v * 0.5),
+    lambda v: v1.scatter_update(v, [1], [tf.reduce_sum(v)]),
+    lambda v: tf.cond(tf.reduce_sum(v) < 9.0, lambda: v.assign(v * 2.0), lambda: v.assign(v - 1.0)),
+]
+
+
+@pytest.mark.parametrize("number", range(len(ASSIGNMENTS)))
+def test_a_returned_assignment_has_the_value_after_it(number: int) -> None:
+    found = []
+    for compiles in (False, True):
+        with tf.Graph().as_default(), v1.Session() as session:
+            made = v1.get_variable("v", initializer=np.float32([1, 2, 3]), use_resource=True)
+            assigned = functools.partial(ASSIGNMENTS[number], made)
+            results = ipu.ipu_compiler.compile(assigned)[0] if compiles else assigned()
+            session.run(made.initializer)
+            found.append([session.run(results) for _ in range(3)] + [session.run(made)])
+    np.testing.assert_array_equal(*found)
 
 
 def test_each_session_has_its_variables() -> None:

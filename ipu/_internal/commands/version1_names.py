@@ -12,11 +12,13 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 import tensorflow.compat.v1 as v1
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from ipu._internal.commands.version1_contrib import contrib
 from ipu._internal.commands.version1_namespace import Namespace
+from ipu._internal.types import Variable
 
 _noticed: set[str] = set()
 _quiet = False
@@ -65,9 +67,12 @@ def restore_names() -> None:
         setattr(np, name, NUMPY[name])
     notice(f"each of numpy's {', '.join(missing)}", "Python's type of that name")
     v1.data.Options.experimental_stats = SimpleNamespace()  # of statistics, which are not gathered
-    BaseResourceVariable.initialized_value = lambda self: v1.cond(
-        self.is_initialized(), self.read_value, lambda: self.initial_value
-    )
+    BaseResourceVariable.initialized_value = _initialized_value
+
+
+def _initialized_value(variable: Variable) -> tf.Tensor:
+    with tf.init_scope():  # as initial values of other variables need it, outside of the function being traced
+        return v1.cond(variable.is_initialized(), variable.read_value, lambda: variable.initial_value)
 
 
 def moved_module(name: str) -> ModuleType | None:

@@ -31,6 +31,7 @@ from ipu._internal.name_scopes import in_present_scope
 from ipu._internal.types import Nest, Variable
 
 v1 = tf.compat.v1
+UnreadVariable = resource_variable_ops._UnreadVariable
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +171,11 @@ def _dense(value: Any) -> Any:
 
 
 def before_updates(value: Any) -> Any:
-    """The value before updates, which is read first, of a variable that a computation returns; other values as is."""
-    if not isinstance(value, resource_variable_ops.BaseResourceVariable):
+    """The value before updates, which is read first, of a variable that a computation returns; other values as is.
+
+    An assignment's result, a variable that has not been read, has the value after it.
+    """
+    if not isinstance(value, resource_variable_ops.BaseResourceVariable) or isinstance(value, UnreadVariable):
         return value
     graph = tf.compat.v1.get_default_graph()
     handle = next((inner for outer, inner in graph.captures if outer is value.handle), None)
