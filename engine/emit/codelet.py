@@ -15,6 +15,7 @@ from engine.emit.loops import Carried, counted_loop, if_less, joint_loop, lane_l
 from engine.emit.point import Point, evaluate_together, has_long_chains, is_short, rounds_often
 from engine.emit.reduce import across_lanes, as_lanes, combine, without_mask_registers
 from engine.emit.repeated_rows import folded_rows, repeated_rows
+from engine.emit.short_nans import short_nans
 from engine.ir.opcodes import neutral_element
 from engine.machine_code.abi import ARGUMENTS
 from engine.machine_code.llvm import ir
@@ -70,7 +71,7 @@ class CodeletEmitter:
         self.checks = Checks(nest, builder, self._parameter(nest.record_word), scratch) if nest.exceptions else None
         self.parallel = loops_of([d for d in range(last) if not nest.reduced[d]])
         self.reduced = loops_of([d for d in range(last) if nest.reduced[d]])
-        self.deferred = deferred_roundings(nest)
+        self.roundings = deferred_roundings(nest), short_nans(nest)
 
     def _parameter(self, index: int) -> ir.Value:
         pointer = self.builder.inttoptr(self.block, I64.as_pointer())
@@ -143,7 +144,8 @@ class CodeletEmitter:
         return joint_loop(self.builder, [self.ranges[d] for d in loops[0]], held, at)
 
     def _point(self, addresses: Addresses, mask: ir.Value | None, ready: dict[int, ir.Value] | None = None) -> Point:
-        return Point(self.lanes, self.nest.nodes, self.nest.accesses, addresses, self.steps, mask, ready, self.deferred)
+        nodes, accesses = self.nest.nodes, self.nest.accesses
+        return Point(self.lanes, nodes, accesses, addresses, self.steps, mask, ready, *self.roundings)
 
     def _invariants(self, addresses: Addresses, loaded: dict[int, ir.Value] | None = None) -> dict[int, ir.Value]:
         """Values before the lane loop that no lane of it changes: splats, `loaded` values, and what is made of these.

@@ -33,7 +33,8 @@ class Point:
     """The current addresses of all accesses, and the nodes' values computed from there.
 
     `addresses[k]` is access k's address at lane 0; `steps[k]` the bytes (or counts) from lane to lane; `ready` holds
-    values loaded in outer loops; `deferred` are nodes that are not rounded before they are stored.
+    values loaded in outer loops; `deferred` are nodes that are not rounded before they are stored, `short` those whose
+    NaN have a lower half of zeros.
     """
 
     def __init__(
@@ -46,8 +47,9 @@ class Point:
         mask: ir.Value | None,
         ready: dict[int, ir.Value] | None = None,
         deferred: frozenset[int] = frozenset(),
+        short: frozenset[int] = frozenset(),
     ) -> None:
-        self.deferred = deferred
+        self.deferred, self.short = deferred, short
         self.lanes, self.nodes, self.accesses = lanes, nodes, accesses
         self.addresses, self.steps, self.mask = addresses, steps, mask
         self.values: dict[int, ir.Value] = dict(ready or {})
@@ -89,7 +91,8 @@ class Point:
                 return is_finite_16(lanes, self._bits[tested], self.accesses[tested].element_type)
             if number in self.deferred:
                 return emit_unrounded(lanes, node.operation, operands)
-            return emit_operation(lanes, node.operation, operands, self._converts_arithmetic(node))
+            is_normal = self._converts_arithmetic(node)
+            return emit_operation(lanes, node.operation, operands, is_normal, number in self.short)
         if isinstance(node, MultiplyAdd):
             return self._multiply_add(node)
         if isinstance(node, Index):

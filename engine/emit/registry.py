@@ -26,17 +26,24 @@ COMPLEX_EMITTERS: dict[str, Emitter] = {}
 emitter, complex_emitter = registering(EMITTERS), registering(COMPLEX_EMITTERS)
 
 
-def emit_operation(lanes: Lanes, operation: Operation, operands: list[ir.Value], is_normal: bool = False) -> ir.Value:
+def emit_operation(
+    lanes: Lanes,
+    operation: Operation,
+    operands: list[ir.Value],
+    is_normal: bool = False,
+    has_short_nan: bool = False,
+) -> ir.Value:
     """Emits one elementwise operation, rounded to its element type.
 
     With `is_normal` the result is no denormal number under the executor, because it converts a result of arithmetic.
+    `has_short_nan`: as for `Lanes.rounded`.
     """
     value = emit_unrounded(lanes, operation, operands)
     if operation.opcode in EXACT and operation.element_type in operation.operand_types:
         return value
     if _is_scaled_by_power_of_two(operation, operands):
         return value
-    return lanes.rounded(value, operation.element_type, is_normal or operation.opcode in FLUSHING)
+    return lanes.rounded(value, operation.element_type, is_normal or operation.opcode in FLUSHING, has_short_nan)
 
 
 def emit_unrounded(lanes: Lanes, operation: Operation, operands: list[ir.Value]) -> ir.Value:

@@ -274,10 +274,13 @@ class Lanes:
             return self.builder.trunc(self.builder.lshr(bits, self.splat_constant(I32, 16)), self.of(I16))
         return self.builder.bitcast(value, self.of(MEMORY_TYPES[element_type])) if is_complex(element_type) else value
 
-    def rounded(self, value: ir.Value, element_type: str, is_normal: bool = False) -> ir.Value:
+    def rounded(
+        self, value: ir.Value, element_type: str, is_normal: bool = False, has_short_nan: bool = False
+    ) -> ir.Value:
         """An f32 rounded to a 16-bit float type (nearest, ties to even); values of other types are returned as is.
 
-        With `is_normal` a denormal number may become zero, as it does in any arithmetic under the executor.
+        With `is_normal` a denormal number may become zero, as it does in any arithmetic under the executor. With
+        `has_short_nan` the lower half of a NaN is zero, as that of bf16 and of results of arithmetic on bf16.
         """
         builder = self.builder
         if element_type == "f16":
@@ -290,6 +293,8 @@ class Lanes:
         odd = builder.and_(builder.lshr(bits, self.splat_constant(I32, 16)), self.splat_constant(I32, 1))
         up = builder.add(bits, builder.add(odd, self.splat_constant(I32, 0x7FFF)))
         kept = builder.and_(up, self.splat_constant(I32, 0xFFFF0000 - (1 << 32)))
+        if has_short_nan:
+            return builder.bitcast(kept, self.of(F32))
         quiet = self.splat_constant(I32, 0x7FC00000)
         nan = builder.fcmp_unordered("uno", value, value)
         return builder.bitcast(builder.select(nan, quiet, kept), self.of(F32))

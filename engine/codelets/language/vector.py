@@ -96,9 +96,13 @@ def store_vector(
     mask: ir.Value | None = None,
     element_type: str = "f32",
 ) -> None:
-    """Stores a vector of float32, rounded to the type, to an int64 address; lanes outside the mask are not accessed."""
+    """Stores a vector of float32, rounded to the type, to an int64 address; lanes outside the mask are not accessed.
+
+    Numbers are results of arithmetic on elements of that type, if it has 16 bits.
+    """
     vectors = Lanes(builder, lanes())
-    vectors.store(vectors.rounded(value, element_type, is_normal=True), address, element_type, mask, is_first=False)
+    rounded = vectors.rounded(value, element_type, is_normal=True, has_short_nan=True)
+    vectors.store(rounded, address, element_type, mask, is_first=False)
 
 
 def combined(builder: ir.IRBuilder, opcode: str, old: ir.Value, new: ir.Value) -> ir.Value:
