@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.02
 """Seconds between checks for signals and other threads."""
 BRIEF_SECONDS = 0.05
 """Segments expected to take no longer run on the calling thread, which then cannot be interrupted. If such a
-segment takes longer, it ends early and new threads run the next one."""
+segment takes longer, or than the trial of a number of workers, it ends early and new threads run the next one."""
 
 
 class SegmentWatch:
@@ -82,12 +82,13 @@ def run_in_segments(
         # under contention the scheduler favours new threads over one that has used up its share of the cores
         brief = not choice.is_crowded and choice.step_seconds * (steps - completed) < BRIEF_SECONDS
         inline = is_inline or (may_be_inline and brief)
+        most_seconds = min(BRIEF_SECONDS, watch.first_look()) if choice.has_two else BRIEF_SECONDS
         first, completed = (
             completed,
             run_segment(
                 *(table(workers), steps, completed, workers, scratch(workers), state, inline),
                 watch=None if is_given else watch,
-                deadline=time.monotonic_ns() + int(1e9 * BRIEF_SECONDS) if inline else 0,
+                deadline=time.monotonic_ns() + int(1e9 * most_seconds) if inline else 0,
                 limit=limit,
                 interrupt=interrupt,
             ),

@@ -21,7 +21,7 @@ import pytest
 from engine.codelets.threads.thread_pool import ThreadPool
 from engine.errors import InternalError
 from engine.runtime import native_threads, segments, workers
-from engine.runtime.choice import WorkerChoice
+from engine.runtime.choice import WINDOW_SECONDS, WorkerChoice
 from engine.runtime.executor import State, compute_row, step_table
 from engine.runtime.threads import usable_cores
 from tests.interrupting import HANGS_SECONDS, acting_when, interrupted_when, threads_of_system, wait_for
@@ -280,6 +280,28 @@ def test_what_was_thought_to_be_brief_can_be_interrupted_too(count: int, is_give
     assert choice.step_seconds > 0.0
     assert workers.completed_steps(machine.state) > 1
     np.testing.assert_array_equal(counters, workers.completed_steps(machine.state))
+
+
+def test_a_trial_on_the_calling_thread_ends_with_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, counters = Machine(2), np.zeros(4, np.int64)
+    made = {count: counting_table(counters, count, pauses=100) for count in (1, 2)}
+    tables = {count: table for count, (table, _) in made.items()}
+    run_segment, seconds = workers.run_segment, list[float]()
+
+    def spy(*arguments: Any, deadline: int, **more: Any) -> int:
+        seconds.append(1e-9 * (deadline - time.monotonic_ns()))
+        return run_segment(*arguments, deadline=deadline, **more)
+
+    monkeypatch.setattr(segments, "run_segment", spy)
+    choice = WorkerChoice(lambda: math.inf)
+    choice.workers(2, time.perf_counter())
+    choice._fewer, choice._is_apart, choice.step_seconds = 1, True, 1e-6
+    workers.begin_call(5, machine.state)
+    segments.run_in_segments(
+        *(choice, 2, 5, tables.__getitem__, lambda count: machine.scratch[:count], machine.state), may_be_inline=True
+    )
+    assert seconds[0] < WINDOW_SECONDS < segments.BRIEF_SECONDS
+    assert workers.completed_steps(machine.state) == 5
 
 
 def test_brief_calls_are_made_by_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
