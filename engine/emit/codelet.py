@@ -6,18 +6,17 @@ from collections.abc import Callable
 from functools import partial
 from math import gcd
 
-from engine.codelets.language.lanes import I64, ITEM_BYTES, SIDE_BY_SIDE, VOID, Lanes
+from engine.codelets.language.lanes import I64, ITEM_BYTES, SIDE_BY_SIDE, Lanes
 from engine.emit import extremum
 from engine.emit.checks import Checks
 from engine.emit.contraction import contracted
 from engine.emit.deferred import deferred_roundings
-from engine.emit.loops import Carried, counted_loop, if_less, joint_loop, lane_loop, last_lanes, loops_of, word
+from engine.emit.loops import Carried, begun, counted_loop, if_less, joint_loop, lane_loop, last_lanes, loops_of, word
 from engine.emit.point import Point, evaluate_together, has_long_chains, is_short, rounds_often
 from engine.emit.reduce import across_lanes, as_lanes, combine, without_mask_registers
 from engine.emit.repeated_rows import folded_rows, repeated_rows
 from engine.emit.short_nans import short_nans
 from engine.ir.opcodes import neutral_element
-from engine.machine_code.abi import ARGUMENTS
 from engine.machine_code.llvm import ir
 from engine.program.nest import Apply, Constant, Index, Input, MultiplyAdd, Nest, Reduction
 
@@ -26,12 +25,6 @@ MANY_SIDE_BY_SIDE = 8
 Addresses = list[ir.Value]
 Loops = list[tuple[int, ...]]
 Leaf = Callable[[Addresses, Carried], Carried]
-
-
-def begun(name: str) -> ir.IRBuilder:
-    """A builder in the one function of a module, a codelet of this name."""
-    function = ir.Function(ir.Module(name), ir.FunctionType(VOID, [I64] * ARGUMENTS), name)
-    return ir.IRBuilder(function.append_basic_block("entry"))
 
 
 def emit_codelet(nest: Nest, name: str, width: int) -> str:

@@ -13,8 +13,7 @@ the answer, 1 or 0, is written to a byte.
 from __future__ import annotations
 
 from engine.codelets.language.lanes import I64, ITEM_BYTES, Lanes
-from engine.emit.codelet import begun
-from engine.emit.loops import Carried, lane_loop, last_lanes, word
+from engine.emit.loops import Carried, begun, lane_loop, last_lanes, word
 from engine.emit.reduce import apply_body
 from engine.machine_code.llvm import ir
 from engine.program.nest import Argument, Combiner, Comparator

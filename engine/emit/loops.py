@@ -1,12 +1,13 @@
-"""Counted loops and branches in LLVM IR."""
+"""Codelets, counted loops and branches in LLVM IR."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, reduce
 
-from engine.codelets.language.lanes import I64, Lanes
+from engine.codelets.language.lanes import I64, VOID, Lanes
 from engine.codelets.language.loops import EmittedLoop
+from engine.machine_code.abi import ARGUMENTS
 from engine.machine_code.llvm import ir
 
 Carried = list[ir.Value]
@@ -14,6 +15,12 @@ Range = tuple[ir.Value, ir.Value]
 LaneBody = Callable[[ir.Value, int, ir.Value | None, Carried], Carried]
 MOST_NESTED = 6
 """Most loops that are nested in one another. LLVM's time grows with the depth: 6 s for 18 loops, minutes for 24."""
+
+
+def begun(name: str) -> ir.IRBuilder:
+    """A builder in the one function of a module, a codelet of this name."""
+    function = ir.Function(ir.Module(name), ir.FunctionType(VOID, [I64] * ARGUMENTS), name)
+    return ir.IRBuilder(function.append_basic_block("entry"))
 
 
 def word(value: int) -> ir.Constant:
