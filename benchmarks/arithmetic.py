@@ -15,8 +15,8 @@ import numpy as np
 from engine.codelets.convolutions.cook_toom import Axes, transform_of, transposed, whole_vectors
 from engine.codelets.convolutions.linear_forms import applied
 from engine.codelets.language.lanes import Lanes, is_complex
-from engine.emit.codelet import begun
 from engine.emit.contraction import contracted
+from engine.emit.loops import begun
 from engine.emit.point import Point, element_type_of
 from engine.host.convolutions.winograd_work import WinogradGradient, WinogradProduct, WinogradTiles
 from engine.machine_code.llvm import ir
