@@ -93,6 +93,8 @@ def _loop(
     maximum_iterations: TensorLike | None,
 ) -> Any:
     """The loop's result for the initial values `inputs`."""
+    if named := [value for value in inputs if isinstance(value, dict)]:
+        raise TypeError(f"Expected inputs to be tensors. Received: a dictionary of {list(named[0])}. Give its values.")
     values = [value if isinstance(value, tf.TensorArray) else tf.convert_to_tensor(value) for value in inputs]
     types = [value.dtype for value in values]
     condition, body = converted(condition), converted(body)

@@ -85,6 +85,21 @@ def test_inputs_and_captured_tensors_may_have_any_shape_that_is_fed() -> None:
             np.testing.assert_array_equal(session.run(total, {x: np.ones([rows, 2]), factor: 2.0}), [2 * rows] * 2)
 
 
+def test_returns_sparse_and_ragged_tensors() -> None:
+    rows = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+    def computation(x: tf.Tensor) -> Any:
+        sparse = tf.SparseTensor([[0, 0], [2, 1]], x[:2, 1], [3, 2])
+        return {"ragged": tf.RaggedTensor.from_row_splits(x, [0, 1, 3]), "pair": (sparse, x)}, sparse
+
+    results = ipu.ipu_compiler.compile(computation, [tf.constant(rows)])
+    assert isinstance(results[1], tf.SparseTensor)
+    flat = [tf.nest.flatten(each, expand_composites=True) for each in (results, list(computation(tf.constant(rows))))]
+    with v1.Session() as session:
+        for ours, plain in zip(*session.run(flat), strict=True):
+            np.testing.assert_array_equal(ours, plain)
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(
     "body",

@@ -144,6 +144,8 @@ def test_arguments_that_do_not_fit(strategy: IPUStrategyV1) -> None:
     named = initialized(numbers().map(lambda x: {"x": x}))
     with pytest.raises(TypeError, match=r"by the names x.*needs exactly 2"):
         run(strategy, lambda: loops.repeat(3, lambda a, y: a, [0], named))
+    with pytest.raises(TypeError, match=r"Expected inputs to be tensors. Received: a dictionary of \['a'\]"):
+        run(strategy, lambda: loops.repeat(2, lambda x: x, [{"a": tf.constant(1.0)}]))
     with pytest.raises(TypeError, match="condition function cannot be called.*needs at least 2"):
         run(strategy, lambda: loops.while_loop(lambda a, b, *c: True, lambda a: a, [0]))
     with pytest.raises(TypeError, match=r"\['int32'\]. Received: \['float32'\]"):

@@ -34,7 +34,7 @@ def compile_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest]) ->
         if function.results is None:
             with tf.control_dependencies([operation]):
                 return tf.no_op()
-        return tf.nest.pack_sequence_as(function.results, results)
+        return tf.nest.pack_sequence_as(function.results, results, expand_composites=True)
 
 
 def write_in_graph(
