@@ -47,7 +47,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         RuntimeError: called eagerly, or in a tf.function that does not run on the device.
         ValueError: an operation comes before a tensor, a reference variable is updated, a tensor is of another graph,
             compile is called in a computation that is being compiled, or an optimizer's update is created but not
-            returned, which TensorFlow 1 would not execute.
+            returned, which a loop of TensorFlow 1 would not execute.
     """
     if _compiling.inside:
         raise ConfigurationError(

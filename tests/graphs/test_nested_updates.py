@@ -77,6 +77,23 @@ def test_an_update_on_which_nothing_depends_is_refused_anywhere(place: Callable[
 
 
 @pytest.mark.parametrize("place", PLACES)
+def test_other_assignments_on_which_nothing_depends_run_anywhere(place: Callable[..., Any]) -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        w = v1.get_variable("w", [], initializer=v1.zeros_initializer(), use_resource=True)
+
+        def idle() -> Any:
+            place(lambda: w.assign_add(1.0))
+            return tf.constant(1.0)
+
+        ipu_compile = ipu.ipu_compiler.compile
+        programs = [ipu_compile(idle), ipu_compile(lambda: ipu.loops.repeat(2, lambda: [idle()][:0], []))]
+        session.run(v1.global_variables_initializer())
+        for program, expected in zip(programs, (1.0, 3.0), strict=True):
+            session.run(program)
+            assert session.run(w) == expected
+
+
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("changes", [False, True])
 def test_a_global_step_is_counted_by_estimators_alone(place: Callable[..., Any], changes: bool, tmp_path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
