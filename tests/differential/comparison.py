@@ -26,7 +26,10 @@ FLOOR, LAST_PLACES, FACTOR, ORDERS, MOVED = 1e-5, 2, 3.0, 2, 30.0
 Results = list[np.ndarray]
 MODES = ("train", "evaluate", "predict")
 # Tables and other resources that are not variables have no HLO either.
-REFUSED_BY_XLA = ("Expected operations that XLA can compile", "XLA says:", "Expected resources that are variables")
+REFUSED_BY_XLA = (
+    *("Expected operations that XLA can compile", "XLA says:", "Expected resources that are variables"),
+    "Expected numbers or booleans. Received: text",
+)
 
 
 @dataclass(frozen=True)

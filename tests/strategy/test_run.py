@@ -14,7 +14,7 @@ from ipu._internal.compiler.variables import IPUVariable
 from ipu.cross_replica_ops import cross_replica_sum
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategy, IPUStrategyV1
-from tests.strategy.helpers import compiled, replicas
+from tests.strategy.helpers import compiled, replicas, unconverted
 
 
 def programs(function: Any) -> int:
@@ -33,6 +33,21 @@ def test_doubles_are_refused(strategy: IPUStrategyV1) -> None:
     assert strategy.run(double, args=(2.0,)) == 4.0
     inside = compiled(lambda x: tf.cast(tf.cast(x, tf.float64) * 2, tf.float32))
     assert strategy.run(inside, args=(np.float32(1),)) == 2.0
+
+
+def test_text_is_refused_by_its_name(strategy: IPUStrategyV1) -> None:
+    text, one = tf.constant("a"), tf.constant([1.0])
+    functions: dict[str, Any] = {
+        "a result at": lambda: tf.constant("b"),
+        "a captured tensor at": lambda: tf.equal(text, "a"),
+        "StatelessWhile": lambda: tf.while_loop(lambda k, t: k < 2, lambda k, t: [k + 1, t], [0, tf.constant("b")])[1],
+        "an operand of a device operation": lambda: IPUOutfeedQueue().enqueue({"x": one, "name": tf.constant("b")}),
+    }
+    for place, function in functions.items():
+        with pytest.raises(UnsupportedOperation, match=f"Received: text, of dtype string, in {place}.*Encode it"):
+            strategy.run(unconverted(function))
+    with pytest.raises(UnsupportedOperation, match="Received: a tensor of dtype string. Encode text"):
+        strategy.run(compiled(lambda t: one), args=(text,))
 
 
 def test_defaults_names_and_objects(strategy: IPUStrategyV1) -> None:

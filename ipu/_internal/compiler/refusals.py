@@ -10,6 +10,8 @@ _OPERATION = re.compile(r"XLA_[A-Z]+_JIT\w*: (\w+) \(")
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 _NODE_WITH_OPERATION = re.compile(r"node `[^`]*` with op (\w+)")
 _WRONG_DTYPE = re.compile(r"variable with wrong dtype\. Expected (\w+) got (\w+)")
+_WITH_TEXT = re.compile(r"Requested Attributes: .*DT_STRING")
+_PLACES = {"_Retval": "a result", "_Arg": "a captured tensor", "XlaCustomCallV2": "an operand of a device operation"}
 _DTYPES = {"half": "float16", "float": "float32", "double": "float64"}
 """XLA's names of types, and TensorFlow's where those are others."""
 _PREFIX = "Failed getting HLO text: '"
@@ -33,6 +35,12 @@ def refusal(error: Exception) -> UnsupportedOperation:
         return UnsupportedOperation(
             f"Expected a value of its variable's dtype, {held}. Received: {given} in {operation}{where}. "
             f"Cast it first, a gradient with tf.cast(gradient, variable.dtype). XLA says: {first_line}"
+        )
+    if _WITH_TEXT.search(message):
+        place = f"in {_PLACES.get(operation, operation)}"
+        return UnsupportedOperation(
+            f"Expected numbers or booleans. Received: text, of dtype string, {place}{where}. Encode it on the host, in "
+            f"the input pipeline, or use it in ipu.scopes.outside_compilation_scope alone."
         )
     more = "" if _OPERATION.search(message) else f" XLA says: {_NODE.sub('', first_line).strip()}"
     kind = ShapeFromValues if _is_about_constants(message) else UnsupportedOperation

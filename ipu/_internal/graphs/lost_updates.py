@@ -1,4 +1,4 @@
-"""Updates of variables that a computation creates but does not return: a loop of TensorFlow 1 would not execute them."""
+"""Updates of variables that a computation creates but does not return: a loop of TensorFlow 1 would leave them out."""
 
 from __future__ import annotations
 

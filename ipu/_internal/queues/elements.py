@@ -46,11 +46,12 @@ def check_feedable(element_spec: Nest) -> None:
     """Raises FailedPreconditionError for dtypes the device does not take, InvalidArgumentError for empty tensors."""
     for index, leaf in enumerate(tf.nest.flatten(element_spec)):
         if leaf.dtype not in FEED_TYPES:
+            remedy = "Encode text" if leaf.dtype == tf.string else "Cast it"
             raise tf.errors.FailedPreconditionError(
                 None,
                 None,
                 f"Unsupported datatype {leaf.dtype.name} on index {index} of feed operation. Expected one of "
-                f"{', '.join(dtype.name for dtype in FEED_TYPES)}. Cast it with map() in the dataset.",
+                f"{', '.join(dtype.name for dtype in FEED_TYPES)}. {remedy} with map() in the dataset.",
             )
         if 0 in leaf.shape.as_list():
             raise tf.errors.InvalidArgumentError(
