@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from engine.errors import IPUError, OutOfTileMemory
 from engine.partition.accumulation import Accumulation
+from ipu._internal.compiler.batch_norm import synchronising
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.config.system import current_system
 from ipu._internal.operators.gradient_capture import GradientCaptureContext
@@ -179,7 +180,9 @@ class StepFunction:
         """Traces one step."""
         if self._mode == "train" and pipelining_of(self.model, True) is None:
             notice_large_activations(self.model, data)
-        with GradientCaptureContext(), as_traced_before(self.model):
+        transport = transport_of_step(self.model, self._mode)
+        replicas = self._replicas() * (1 if transport is None else transport.size)
+        with GradientCaptureContext(), as_traced_before(self.model), synchronising(replicas):
             return traced_step(self.model, self._mode, data, self._framework_step)
 
     def _framework_step(self, model: KerasModel, mode: Mode, data: Batch) -> Any:

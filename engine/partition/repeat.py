@@ -97,7 +97,7 @@ def _in_a_circle(instruction: Instruction) -> ConfigurationError:
     return ConfigurationError(
         f"Expected batch normalisation over replicas of values that do not depend on variables which the replicas "
         f"change one after the other. Received: {instruction.op_name or instruction.name}. Set "
-        f"norms.experimental.distributed_batch_norm_replica_group_size = 1."
+        f"norms.experimental.distributed_batch_norm_replica_group_size = 1, and synchronized=False in layers."
     )
 
 
@@ -234,5 +234,6 @@ def _check_statistics(module: Module) -> None:
         raise ConfigurationError(
             f"Expected batch normalisation over several replicas outside of loops and branches. Received: "
             f"{inner[0].op_name or inner[0].name} inside one. Set "
-            f"norms.experimental.distributed_batch_norm_replica_group_size = 1, or normalise outside of it."
+            f"norms.experimental.distributed_batch_norm_replica_group_size = 1, and synchronized=False in layers, or "
+            f"normalise outside of it."
         )

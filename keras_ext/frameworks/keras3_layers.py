@@ -11,7 +11,7 @@ from keras.src.backend.tensorflow import core, nn
 from keras.src.layers import BatchNormalization, RandomCrop
 from keras.src.utils import tf_utils
 
-from ipu._internal.compiler.batch_norm import group_moments, over_group
+from ipu._internal.compiler.batch_norm import group_moments, group_of_layer
 from ipu._internal.compiler.variables import tracing
 from keras_ext.frameworks import category_counts
 from keras_ext.types import Nest, Tensor
@@ -48,13 +48,13 @@ def _batch_normalization(
 
 
 def _moments(original: Original, layer: BatchNormalization, inputs: Nest, mask: Nest) -> Any:
-    """Mean and variance over the batches of a group of replicas, where groups are configured."""
-    if not over_group():
+    """Mean and variance over the batches of a group of replicas, where it has several."""
+    if (group := group_of_layer(layer)) == 1:
         return original(layer, inputs, mask)
     if mask is None:
-        return group_moments(inputs, layer._reduction_axes)
+        return group_moments(group, inputs, layer._reduction_axes)
     # Keras adds epsilon to the number of elements that are not masked.
-    return group_moments(inputs, layer._reduction_axes, tf.expand_dims(mask, -1), epsilon=epsilon())
+    return group_moments(group, inputs, layer._reduction_axes, tf.expand_dims(mask, -1), epsilon=epsilon())
 
 
 def _crop_to_static_size(

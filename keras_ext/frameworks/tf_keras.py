@@ -27,7 +27,7 @@ from tf_keras.src.utils import traceback_utils
 from tf_keras.src.utils.generic_utils import Progbar
 from tf_keras.src.utils.losses_utils import ReductionV2
 
-from ipu._internal.compiler.batch_norm import group_moments, over_group
+from ipu._internal.compiler.batch_norm import group_moments, group_of_layer
 from ipu._internal.compiler.variables import IPUVariable, tracing
 from keras_ext import (
     accelerated_methods,
@@ -149,7 +149,8 @@ def install() -> None:
     attempts.install(CallbackList)
     registration.register("tf_keras")
     tf_keras_backup.install()
-    wrap(BatchNormalizationBase, "_no_sync_calculate_mean_and_var", _moments)
+    for method in ("_no_sync_calculate_mean_and_var", "_sync_calculate_mean_and_var"):
+        wrap(BatchNormalizationBase, method, _moments)
     wrap(RNN, "__init__", _make_stateful)
     wrap(preprocessing_utils, "dense_bincount", category_counts.dense_bincount)
     wrap(optimizers._BaseOptimizer, "_deduplicate_sparse_grad", _without_equal_rows)
@@ -315,11 +316,11 @@ def _moments(
     keep_dims: bool,
     mask: Nest = None,
 ) -> Any:
-    """Mean and variance over the batches of a group of replicas, where groups are configured."""
-    if not over_group():
+    """Mean and variance over the batches of a group of replicas, where it has several."""
+    if (group := group_of_layer(layer)) == 1:
         return original(layer, inputs, reduction_axes, keep_dims, mask=mask)
     weights = None if mask is None else tf.expand_dims(mask, -1)
-    return group_moments(inputs, reduction_axes, weights, keep_dims)
+    return group_moments(group, inputs, reduction_axes, weights, keep_dims)
 
 
 def _supports_loss_scaling(original: Original) -> bool:

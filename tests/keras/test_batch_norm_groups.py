@@ -86,10 +86,12 @@ def train_in_plain_keras(
             total = []
 
 
-def check(kit: Kit, build: Callable[[Kit], Any], steps: int, replicas: int, group: int) -> Any:
+def check(
+    kit: Kit, build: Callable[[Kit], Any], steps: int, replicas: int, group: int, configured: int | None = None
+) -> Any:
     plain = build(kit)
     x, y = made_data(plain.input_shape[1:], BATCH * steps * replicas * UPDATES)
-    configure(replicas, group)
+    configure(replicas, configured or group)
     with IPUStrategy().scope():
         model = build(kit)
         model.compile(
@@ -112,6 +114,52 @@ def check(kit: Kit, build: Callable[[Kit], Any], steps: int, replicas: int, grou
 )
 def test_training(kit: Kit, build: Callable[[Kit], Any], steps: int, replicas: int, group: int) -> None:
     check(kit, build, steps, replicas, group)
+
+
+def synchronized(kit: Kit) -> Any:
+    """Layers that share statistics with all replicas by themselves."""
+    layers = kit.keras.layers
+    inputs = kit.keras.Input((5, 5, 2))
+    hidden = layers.BatchNormalization(momentum=0.8, synchronized=True)(layers.Conv2D(4, 3)(inputs))
+    hidden = layers.Flatten()(layers.Activation("tanh")(hidden))
+    hidden = layers.BatchNormalization(momentum=0.7, synchronized=True)(layers.Dense(6)(hidden))
+    return kit.keras.Model(inputs, layers.Dense(3)(hidden))
+
+
+@pytest.mark.parametrize(("steps", "replicas"), [(1, 2), (2, 3)])
+def test_layers_that_synchronize_take_the_statistics_of_all_replicas(kit: Kit, steps: int, replicas: int) -> None:
+    check(kit, synchronized, steps, replicas, replicas, configured=1)
+
+
+def test_layers_that_synchronize_beside_groups(kit: Kit) -> None:
+    """Moving means of a last step: of the first group's batches, and of those of all replicas."""
+    replicas, group = 4, 2
+    configure(replicas, group)
+    layers = kit.keras.layers
+    with IPUStrategy().scope():
+        inputs = kit.keras.Input((5,))
+        made = [layers.BatchNormalization(momentum=0.0, synchronized=each) for each in (False, True)]
+        model = kit.keras.Model(inputs, layers.Dense(3)(layers.Concatenate()([layer(inputs) for layer in made])))
+        model.compile("sgd", "mse")
+    x, y = made_data((5,), BATCH * replicas)
+    model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+    for layer, together in zip(made, (group, replicas), strict=True):
+        rows = x[: BATCH * together]
+        np.testing.assert_allclose(layer.moving_mean, rows.mean(0), rtol=1e-5)
+        np.testing.assert_allclose(layer.moving_variance, rows.var(0), rtol=1e-5)
+
+
+def test_layers_that_synchronize_in_pipelines_are_refused(kit: Kit) -> None:
+    configure(4, 1)
+    layers = kit.keras.layers
+    with IPUStrategy().scope():
+        norm = layers.BatchNormalization(synchronized=True)
+        model = kit.keras.Sequential([layers.Input((5,)), layers.Dense(4), norm, layers.Dense(3)])
+        model.compile("sgd", "mse", steps_per_execution=4)
+    set_stages(model, (0, 0, 1))
+    model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+    with pytest.raises(ValueError, match="in a pipelined Keras model.*synchronized=True"):
+        model.fit(*made_data((5,), BATCH * 8), batch_size=BATCH, verbose=0)
 
 
 @keras3_only

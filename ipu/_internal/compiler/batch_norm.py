@@ -6,6 +6,7 @@ XLA's batch normalisations are replaced in the program; layers that compute mome
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import tensorflow as tf
 
@@ -14,9 +15,11 @@ from engine.ir import Module
 from ipu._internal.compiler.collectives import statistic
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
 from ipu._internal.config.system import current_system
+from ipu._internal.thread_values import ThreadValue
 from ipu._internal.types import Nest
 
 OPTION = "norms.experimental.distributed_batch_norm_replica_group_size"
+_synchronised = ThreadValue(1)
 
 
 def group_size() -> int:
@@ -24,19 +27,25 @@ def group_size() -> int:
     return int(current_system().config.norms.experimental.distributed_batch_norm_replica_group_size)
 
 
-def over_group() -> bool:
-    """Whether moments being traced are those of a group of replicas."""
-    return tracing() and group_size() > 1 and not in_symbolic_graph()
+def synchronising(replicas: int) -> AbstractContextManager[int]:
+    """Lets layers with `synchronized=True` share statistics of so many replicas in steps traced while it is open."""
+    return _synchronised.replaced_by(replicas)
+
+
+def group_of_layer(layer: object) -> int:
+    """The number of replicas that share a layer's moments being traced; 1 where the layer reduces them by itself."""
+    if not tracing() or in_symbolic_graph():
+        return 1
+    return _synchronised.value if getattr(layer, "synchronized", False) else group_size()
 
 
 def group_moments(
-    x: tf.Tensor, axes: Sequence[int], weights: Nest = None, keepdims: bool = False, epsilon: float = 0.0
+    group: int, x: tf.Tensor, axes: Sequence[int], weights: Nest = None, keepdims: bool = False, epsilon: float = 0.0
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Mean and biased variance of `x` over `axes` and a group's replicas, in the dtype of `x`; 16-bit x in float32.
 
     `weights`, broadcast against `x`, weight its elements; `epsilon` is added to their sum.
     """
-    group = group_size()
     wide = tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
     weights = tf.ones([], wide.dtype) if weights is None else tf.cast(weights, wide.dtype)
 
@@ -65,5 +74,6 @@ def in_a_pipeline() -> ConfigurationError:
     """The error for statistics of several replicas in a pipelined Keras model, whose replicas do not run together."""
     return ConfigurationError(
         f"Expected no batch normalisation over several replicas in a pipelined Keras model. Received: {OPTION} = "
-        f"{group_size()}. Set it to 1, train without pipelining, or write the pipeline with pipelining_ops.pipeline."
+        f"{group_size()}, or a layer with synchronized=True. Set 1 and False, train without pipelining, or write the "
+        f"pipeline with pipelining_ops.pipeline."
     )

@@ -63,7 +63,8 @@ def without_groups(traced: TracedStep, pipelined: bool = False) -> TracedStep:
         raise in_a_pipeline()
     raise ConfigurationError(
         f"Expected batch normalisation over several replicas in fit alone. Received: a layer called with "
-        f"training=True in evaluate or predict, with {OPTION} = {group_of(traced.module)}. Set it to 1."
+        f"training=True in evaluate or predict, with statistics of {group_of(traced.module)} replicas. Set "
+        f"{OPTION} = 1, and synchronized=False in layers."
     )
 
 
@@ -73,7 +74,8 @@ def _check_groups(traced: TracedStep, replicas: int) -> None:
     if replicas % group:
         nearest = max(size for size in range(1, min(group, replicas) + 1) if replicas % size == 0)
         raise ConfigurationError(
-            f"Expected {OPTION} to divide the number of replicas, {replicas}. Received: {group}. Nearest: {nearest}."
+            f"Expected {OPTION} to divide the number of replicas, {replicas}. Received: {group}. Nearest: {nearest}. "
+            f"Layers with synchronized=True take the replicas of all processes."
         )
 
 
