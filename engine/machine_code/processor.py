@@ -91,8 +91,11 @@ def multiplies_bf16_pairs() -> bool:
 
 @cache
 def widens_beside_products() -> bool:
-    """Whether widening f16 takes no time from multiply-adds: on Zen 5, which has other pipes for it; not on Intel."""
-    return target()[0] == "znver5" and lanes() == 16 and converts_half()
+    """Whether kernels should widen 16-bit floats beside multiply-adds, not before them: not with AVX-512 on Intel.
+
+    AVX2 was measured on a Zen 5. Other processors with AVX2 have no more instructions in this way than before it.
+    """
+    return (lanes() == 8 or (lanes() == 16 and target()[0] == "znver5")) and converts_half()
 
 
 def may_use_matrix_registers() -> bool:

@@ -239,14 +239,18 @@ def test_narrow_units(columns_per_unit: int, result: str | None) -> None:
     check(problem, result, rows_per_unit=30, columns_per_unit=columns_per_unit)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("result", [None, "f32"])
-@pytest.mark.parametrize(("rows", "columns", "k"), [(13, 130, 40), (47, 33, 300), (70, 64, 5)])
-def test_b_packed_beside_products_has_the_same_bits(rows: int, columns: int, k: int, result: str | None) -> None:
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize(("rows", "columns", "k"), [(13, 130, 40), (47, 33, 300), (70, 64, 5), (400, 40, 600)])
+def test_b_packed_beside_products_has_the_same_bits(
+    rows: int, columns: int, k: int, kind: str, result: str | None
+) -> None:
     """Some units have too many rows to pack beside products, and rows of B may be as close as packed ones."""
     for gap in (0, 3):
-        problem = halved(single.matrices(np.random.default_rng(k), rows, columns, k, gap=gap), HALF_TYPES["f16"])
+        problem = halved(single.matrices(np.random.default_rng(k), rows, columns, k, gap=gap), HALF_TYPES[kind])
         units = {"rows_per_unit": 50, "columns_per_unit": 1000}
-        packed, read = (run(problem, "f16", result, beside=each, **units) for each in (False, True))
+        packed, read = (run(problem, kind, result, beside=each, **units) for each in (False, True))
         assert packed.tobytes() == read.tobytes()
         check(problem, result, **units)
 

@@ -201,9 +201,18 @@ def overlaps(parameters: int, width: int, growth: int) -> bool:
 
 
 @inner
-def is_packed_beside(parameters: int, columns: int) -> bool:
+def has_short_rows(parameters: int, k_count: int, growth: int) -> bool:
+    """Whether rows of B are so close that they are widened in one run, which all panels share."""
+    columns, pitch = word(parameters, Field.COLUMNS), growth * word(parameters, Field.PITCH_B)
+    short = word(parameters, Field.LAYOUT_B) == Layout.ROWS and 0 < pitch <= SHORT_PITCH and columns % PANEL != 0
+    return short and (k_count - 1) * pitch + 4 * columns <= SHORT_PITCH * K_BLOCK and MASKED
+
+
+@inner
+def is_packed_beside(parameters: int, columns: int, k_count: int, growth: int) -> bool:
     """Whether the kernels pack B: they do so with whole panels of contiguous rows that are evenly spaced."""
-    return word(parameters, Field.LAYOUT_B) == Layout.ROWS and columns == PANEL
+    whole = word(parameters, Field.LAYOUT_B) == Layout.ROWS and columns == PANEL
+    return whole and not has_short_rows(parameters, k_count, growth)
 
 
 def _packed_columns(right: str, pairs: bool, beside: bool) -> tuple[Inner, Inner]:
@@ -211,14 +220,6 @@ def _packed_columns(right: str, pairs: bool, beside: bool) -> tuple[Inner, Inner
     size, growth = BYTES[right], 4 if pairs else 4 // BYTES[right]
     pack_panel, widen_run = packing(right).panel, copied_run(right, "f32")
     pack_joined = packing(right, pairs=True).panel if pairs else pack_panel
-
-    @inner
-    def has_short_rows(at: Operands, k_count: int) -> bool:
-        """Whether rows of B are so close that they are widened in one run, which all panels share."""
-        pitch = growth * word(at.parameters, Field.PITCH_B)
-        short = word(at.parameters, Field.LAYOUT_B) == Layout.ROWS and 0 < pitch <= SHORT_PITCH
-        fit = (k_count - 1) * pitch + 4 * word(at.parameters, Field.COLUMNS) <= SHORT_PITCH * K_BLOCK
-        return short and fit and MASKED and not pairs and not beside
 
     @inner
     def is_one_run(at: Operands, block: Block) -> bool:
@@ -229,9 +230,7 @@ def _packed_columns(right: str, pairs: bool, beside: bool) -> tuple[Inner, Inner
         """Packs a panel of B, unless the kernels do."""
         _, rows, column, columns, k, k_count = block
         target, offsets = at.scratch + PACKED_B, at.scratch + COLUMN
-        if beside and is_packed_beside(at.parameters, columns):
-            return
-        if has_short_rows(at, k_count):
+        if not pairs and has_short_rows(at.parameters, k_count, growth):
             source = at.b + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
             if load_i64(at.scratch + ORIGIN_B) != source:
                 pitch = word(at.parameters, Field.PITCH_B)
@@ -239,6 +238,8 @@ def _packed_columns(right: str, pairs: bool, beside: bool) -> tuple[Inner, Inner
                 store_i64(at.scratch + ORIGIN_B, source)
             return
         store_i64(at.scratch + ORIGIN_B, 0)
+        if beside and is_packed_beside(at.parameters, columns, k_count, growth):
+            return
         if is_one_run(at, block):
             pitch = word(at.parameters, Field.PITCH_B)
             source = at.b + size * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
@@ -255,10 +256,10 @@ def _packed_columns(right: str, pairs: bool, beside: bool) -> tuple[Inner, Inner
     @inner
     def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
         """The panel's address, and the bytes between its rows."""
-        if beside and is_packed_beside(at.parameters, block.columns):
+        if beside and is_packed_beside(at.parameters, block.columns, block.k_count, growth):
             offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
             return at.b + size * block.column + offset, word(at.parameters, Field.PITCH_B)
-        if has_short_rows(at, block.k_count):
+        if not pairs and has_short_rows(at.parameters, block.k_count, growth):
             return at.scratch + PACKED_B + 4 * block.column, growth * word(at.parameters, Field.PITCH_B)
         if is_one_run(at, block):
             return at.scratch + PACKED_B, growth * word(at.parameters, Field.PITCH_B)
@@ -306,7 +307,7 @@ def _pack_rows(element_type: str, pairs: bool) -> Inner:
 
 def _multiply(result_type: str, pairs: bool, beside: bool, right: str) -> Inner:
     """Makes the multiplication by a panel, packed or to be packed; 16-bit results are rounded once."""
-    rounds, size = result_type != "f32", BYTES[result_type]
+    rounds, size, growth = result_type != "f32", BYTES[result_type], 4 // BYTES[right]
     if not rounds and not pairs and not beside:
         return contract_f32.multiply
     multiply_packed, narrow_run = panels(result_type, pairs), copied_run("f32", result_type)
@@ -333,7 +334,7 @@ def _multiply(result_type: str, pairs: bool, beside: bool, right: str) -> Inner:
                 to = at.scratch + SUMS + 4 * (column - load_i64(at.scratch + FIRST_COLUMN))
                 to_rows = at.scratch + ROW_C
         operands = rows, columns, (k_count + 1) // 2 if pairs else k_count, packed_rows, packed_panel
-        if beside and is_packed_beside(at.parameters, columns):
+        if beside and is_packed_beside(at.parameters, columns, k_count, growth):
             target = at.scratch + PACKED_B, 0, packed_pitch(columns), 0
             multiply_and_pack(*operands, target, NOTHING_AHEAD, to, to_rows, how)
         else:

@@ -34,7 +34,7 @@ def contract_for(element_type: str, result_type: str | None = None) -> tuple[Cod
     if (element_type, result_type) == ("f32", "f32"):
         return contract_f32, CONTRACT_SCRATCH
     if element_type in HALF_TYPES and result_type in (element_type, "f32"):
-        beside = element_type == "f16" and widens_beside_products()
+        beside = widens_beside_products()
         return contract_half(element_type, result_type, beside=beside), HALF_SCRATCH
     return _plain_codelet(element_type, result_type), PLAIN_SCRATCH
 
