@@ -9,9 +9,11 @@ import copy
 import logging
 import os
 import re
+import sys
 import threading
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from engine.errors import ConfigurationError
@@ -199,6 +201,9 @@ def configure_ipu_system(config: OptionTree, device: str = "cpu", reset_configur
     normalise_selection(config)
     validate(config, on_ipu_model())
     _notice_unusual_devices(config)
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and not tensorflow.executing_eagerly():
+        import_module("ipu._internal.graphs.session_operations")  # extends sessions for operations on IPUs
     with _lock:
         if _system.configured and _system.config.to_dict() == config.to_dict():
             return

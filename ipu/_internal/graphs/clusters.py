@@ -250,6 +250,8 @@ class _Run:
         outer = [self.operations.get(o, o) for each in operations for o in each.control_inputs if o not in cluster]
 
         def entering(tensor: tf.Tensor) -> tf.Tensor:
+            if tensor.op.type == "Const" and tensor.dtype.is_integer and id(tensor) not in self._fed:
+                return tf.constant(tf.get_static_value(tensor), tensor.dtype)  # shapes may depend on it
             handle = handle_op(tensor)
             return self._value(tensor) if handle is None else handle.outputs[0]
 

@@ -99,7 +99,7 @@ def run_of(number: np.ndarray) -> SessionRun:
             "execution by something else, as in a graph from a meta graph. Build the graph by its Python code, and "
             "restore its variables with a Saver."
         )
-    return SessionRun(session, use.read | use.written, context)
+    return SessionRun(session, use.read | use.written, use.written, context)
 
 
 def _key(operation: tf.Operation) -> tuple[bytes, bytes]:

@@ -35,13 +35,15 @@ Session = Any
 
 @dataclass
 class SessionRun:
-    """One call of Session.run that executes programs; `touched` are the variables that its other operations use.
+    """One call of Session.run that executes programs.
 
+    `touched` are the variables that its other operations use, and `written` those of them that these may write.
     `context` has the context variables of the thread that has called it.
     """
 
     session: Session
     touched: frozenset[GraphVariable]
+    written: frozenset[GraphVariable]
     context: contextvars.Context
 
 
@@ -120,7 +122,8 @@ class GraphVariable:
         run = _running.run
         assert run is not None
         copy = self._copy(run.session)
-        if self._escapes(run.session) or not copy.device_is_valid or copy.buffer is None:
+        may_differ = self._escapes(run.session) or self in run.written
+        if may_differ or not copy.device_is_valid or copy.buffer is None:
             if self._begins_at_zero:
                 value = np.zeros(self.shape.as_list(), self.dtype.as_numpy_dtype)
             else:
