@@ -103,10 +103,46 @@ def _ftrl(original: Any, *arguments: Any, **options: Any) -> tf.Operation:
     return resources.resource_scatter_update(var, indices, clipped / (sums**-lr_power / lr + 2 * l2))
 
 
+def _ftrl_with_shrinkage(original: Any, *arguments: Any, **options: Any) -> tf.Operation:
+    *others, l2_shrinkage, lr_power = arguments
+    return _ftrl(original, *others, lr_power, l2_shrinkage=l2_shrinkage, **options)
+
+
+def _proximal(step: tf.Tensor, lr: TensorLike, l1: TensorLike, l2: TensorLike) -> tf.Tensor:
+    """The rows nearest to those after a step of gradient descent, with penalties."""
+    return tf.sign(step) * tf.maximum(tf.abs(step) - lr * l1, 0) / (1 + lr * l2)
+
+
+def _proximal_gradient_descent(original: Any, *arguments: Any, **options: Any) -> tf.Operation:
+    var, lr, l1, l2, grad, indices = arguments
+    rows = _proximal(_rows(var, indices, grad) - lr * grad, lr, l1, l2)
+    return resources.resource_scatter_update(var, indices, rows)
+
+
+def _proximal_adagrad(original: Any, *arguments: Any, **options: Any) -> tf.Operation:
+    var, accum, lr, l1, l2, grad, indices = arguments
+    rate = lr * tf.math.rsqrt(_updated(accum, indices, _rows(accum, indices, grad) + grad * grad))
+    rows = _proximal(_rows(var, indices, grad) - rate * grad, rate, l1, l2)
+    return resources.resource_scatter_update(var, indices, rows)
+
+
+def _adagrad_da(original: Any, *arguments: Any, **options: Any) -> tf.Operation:
+    var, sums, squares, grad, indices, lr, l1, l2, global_step = arguments
+    step = tf.cast(global_step, grad.dtype)
+    summed = _updated(sums, indices, _rows(sums, indices, grad) + grad)
+    squared = _updated(squares, indices, _rows(squares, indices, grad) + grad * grad)
+    rows = -lr * _proximal(summed, step, l1, 0.0) / (step * lr * l2 + tf.sqrt(squared))
+    return resources.resource_scatter_update(var, indices, rows)
+
+
 SPARSE_UPDATES: dict[str, Callable[..., tf.Operation]] = {
     "resource_sparse_apply_adadelta": _adadelta,
     "resource_sparse_apply_adagrad": _adagrad,
+    "resource_sparse_apply_adagrad_da": _adagrad_da,
     "resource_sparse_apply_ftrl": _ftrl,
+    "resource_sparse_apply_ftrl_v2": _ftrl_with_shrinkage,
+    "resource_sparse_apply_proximal_adagrad": _proximal_adagrad,
+    "resource_sparse_apply_proximal_gradient_descent": _proximal_gradient_descent,
     "resource_sparse_apply_momentum": _momentum,
     "resource_sparse_apply_rms_prop": _rms_prop,
     "resource_sparse_apply_centered_rms_prop": _centered_rms_prop,

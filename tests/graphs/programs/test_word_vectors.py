@@ -24,6 +24,12 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "Nesterov": lambda: v1.train.MomentumOptimizer(0.1, 0.9, use_nesterov=True),
     "Adadelta": lambda: v1.train.AdadeltaOptimizer(2.0),
     "Ftrl": lambda: v1.train.FtrlOptimizer(0.2, l1_regularization_strength=0.01, l2_regularization_strength=0.02),
+    "Ftrl with shrinkage": lambda: v1.train.FtrlOptimizer(0.2, l2_shrinkage_regularization_strength=0.1),
+    "ProximalAdagrad": lambda: v1.train.ProximalAdagradOptimizer(0.3, 0.1, 0.02, 0.1),
+    "ProximalGradientDescent": lambda: v1.train.ProximalGradientDescentOptimizer(0.3, 0.1, 0.2),
+    "AdagradDA": lambda: v1.train.AdagradDAOptimizer(
+        0.3, v1.train.get_or_create_global_step(), l1_regularization_strength=0.01, l2_regularization_strength=0.1
+    ),
     "RMSProp": lambda: v1.train.RMSPropOptimizer(0.05, momentum=0.5, centered=True),
 }
 
@@ -38,7 +44,7 @@ def entropy(word: tf.Tensor, context: tf.Tensor, others: tf.Tensor) -> tf.Tensor
     return tf.reduce_mean(tf.nn.softplus(-positive) + tf.reduce_sum(tf.nn.softplus(negative), 1))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_word_vectors(name: str) -> None:
     fed = [v1.placeholder(array.dtype, [None, *array.shape[1:]]) for array in BATCHES[0]]
