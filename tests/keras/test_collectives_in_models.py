@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tensorflow.python import ipu
 
 from engine.errors import ConfigurationError
@@ -44,6 +45,32 @@ def test_one_replica(keras) -> None:
         assert one.evaluate(features, labels, 8, verbose=0) == pytest.approx(
             other.evaluate(features * 2, labels, 8, verbose=0), rel=1e-5
         )
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("mode", ["fit", "evaluate", "predict"])
+def test_reductions_of_tensorflow_are_refused_with_more_replicas(keras, replicas: int, mode: str) -> None:
+    """Reductions over replicas would have the result of one of them."""
+
+    class Centred(keras.layers.Layer):
+        def call(self, x):
+            context = tf.distribute.get_replica_context()
+            return x - 0.5 if context is None else x - context.all_reduce("sum", tf.reduce_mean(x))
+
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = replicas
+    config.configure_ipu_system()
+    features, labels = data(32)
+    with ipu.ipu_strategy.IPUStrategy().scope():
+        inputs = keras.Input((FEATURES,), batch_size=8)
+        model = keras.Model(inputs, keras.layers.Dense(3, "softmax")(Centred()(inputs)))
+        model.compile("adam", "sparse_categorical_crossentropy")
+        arguments = (features,) if mode == "predict" else (features, labels)
+        if replicas == 1:
+            getattr(model, mode)(*arguments, batch_size=8, verbose=0)
+            return
+        with pytest.raises(ConfigurationError, match=r"reductions over replicas.*tf.distribute with 2 replicas"):
+            getattr(model, mode)(*arguments, batch_size=8, verbose=0)
 
 
 @pytest.mark.parametrize("mode", ["fit", "evaluate", "predict"])

@@ -6,20 +6,18 @@ XLA's batch normalisations are replaced in the program; layers that compute mome
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from engine.ir import Module
 from ipu._internal.compiler.collectives import statistic
+from ipu._internal.compiler.function_trace import replicas_of_step
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
 from ipu._internal.config.system import current_system
-from ipu._internal.thread_values import ThreadValue
 from ipu._internal.types import Nest
 
 OPTION = "norms.experimental.distributed_batch_norm_replica_group_size"
-_synchronised = ThreadValue(1)
 
 
 def group_size() -> int:
@@ -27,16 +25,11 @@ def group_size() -> int:
     return int(current_system().config.norms.experimental.distributed_batch_norm_replica_group_size)
 
 
-def synchronising(replicas: int) -> AbstractContextManager[int]:
-    """Lets layers with `synchronized=True` share statistics of so many replicas in steps traced while it is open."""
-    return _synchronised.replaced_by(replicas)
-
-
 def group_of_layer(layer: object) -> int:
     """The number of replicas that share a layer's moments being traced; 1 where the layer reduces them by itself."""
     if not tracing() or in_symbolic_graph():
         return 1
-    return _synchronised.value if getattr(layer, "synchronized", False) else group_size()
+    return replicas_of_step() if getattr(layer, "synchronized", False) else group_size()
 
 
 def group_moments(

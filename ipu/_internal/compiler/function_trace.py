@@ -1,4 +1,4 @@
-"""The mark of a traced function that reduces over replicas: in `IPUStrategy.run`, not in a step of Keras' `fit`."""
+"""Marks of what is traced: a function that reduces over replicas, in `IPUStrategy.run`, or a step of Keras' `fit`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,22 @@ _may_have_replicas: ThreadValue[bool | None] = ThreadValue(None)
 """None outside `function_trace`."""
 
 
+_replicas_of_step = ThreadValue(1)
+
+
 def function_trace(may_have_replicas: bool = True) -> AbstractContextManager[bool | None]:
     """Traces a function while open. Its reductions synchronise its replicas if it `may_have_replicas`."""
     return _may_have_replicas.replaced_by(may_have_replicas)
+
+
+def step_trace(replicas: int) -> AbstractContextManager[int]:
+    """Traces a step of Keras for so many replicas while open, those of all processes."""
+    return _replicas_of_step.replaced_by(replicas)
+
+
+def replicas_of_step() -> int:
+    """The number of replicas of the step of Keras being traced, 1 outside of one."""
+    return _replicas_of_step.value
 
 
 def in_function_trace() -> bool:

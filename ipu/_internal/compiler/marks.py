@@ -48,6 +48,11 @@ def in_marked_step() -> bool:
     return _marks.value is not None
 
 
+def is_optimizing() -> bool:
+    """Whether an optimizer applies gradients in a step that will be cut."""
+    return _marks.value is not None and _marks.value.inside
+
+
 @contextlib.contextmanager
 def optimizing() -> Iterator[Marks | None]:
     """Notes that an optimizer applies gradients, while the context is open, and yields the marks that it sets.

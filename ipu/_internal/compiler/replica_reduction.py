@@ -8,8 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from engine.errors import ConfigurationError
 from ipu._internal.compiler import collectives
-from ipu._internal.compiler.function_trace import in_function_trace, reduces_over_replicas
+from ipu._internal.compiler.function_trace import in_function_trace, reduces_over_replicas, replicas_of_step
+from ipu._internal.compiler.marks import is_optimizing
 from ipu._internal.thread_values import ThreadValue
 from ipu._internal.types import Nest
 
@@ -39,11 +41,14 @@ def reduced(reduce_op: tf.distribute.ReduceOp, value: Nest) -> Any:
     """The sum or mean over replicas of each tensor of `value`, in a function that runs on them; `value` itself
     elsewhere, and within `already_reduced`.
 
-    Raises ValueError for another reduction.
+    Raises ValueError for another reduction, and in a step of Keras on several replicas outside of its optimizer.
     """
     if reduce_op not in REDUCTIONS:
         raise ValueError(f"Expected reduce_op to be SUM or MEAN. Received: {reduce_op}.")
-    if _already_reduced.value or not in_function_trace():
+    if _already_reduced.value:
+        return value
+    if not in_function_trace():
+        _refuse_in_steps(value)
         return value
     reduction = REDUCTIONS[reduce_op]
 
@@ -53,6 +58,18 @@ def reduced(reduce_op: tf.distribute.ReduceOp, value: Nest) -> Any:
         return reduction(tf.convert_to_tensor(leaf))
 
     return tf.nest.map_structure(over_replicas, value)
+
+
+def _refuse_in_steps(value: Nest) -> None:
+    """Raises ConfigurationError in a step of Keras on several replicas, except for an optimizer's gradients."""
+    if replicas_of_step() == 1 or is_optimizing():
+        return
+    raise ConfigurationError(
+        f"Expected Keras models without reductions over replicas: fit, evaluate and predict reduce gradients and "
+        f"metrics themselves. Received: one of {tf.nest.flatten(value)[0]} by tf.distribute with {replicas_of_step()} "
+        f"replicas. Leave it out, write the training loop in a tf.function for IPUStrategy.run, or set "
+        f"auto_select_ipus = 1."
+    )
 
 
 def sums_of_replicas(values: Sequence[Any]) -> list[Any]:
