@@ -106,8 +106,8 @@ class TFKeras(Framework):
         return 1 if steps is None else int(steps.numpy())
 
     def metric_variables(self, model: Model) -> list[Any]:
-        """TensorFlow's variables of the model's metrics."""
-        return [variable for metric in model.metrics for variable in metric.variables]
+        """TensorFlow's variables of the model's metrics, which mixed precision wraps."""
+        return [getattr(each, "_variable", each) for metric in model.metrics for each in metric.variables]
 
 
 class PredictIteratorFunction(PredictFunction):

@@ -53,6 +53,32 @@ def test_predictions_and_metrics_are_those_of_one_replica(kit: Kit, kind: str) -
     np.testing.assert_allclose(evaluated, plain.evaluate(x, y, batch_size=BATCH, verbose=0), rtol=1e-5)
 
 
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_metrics_of_mixed_precision_are_those_of_all_replicas(kit: Kit, policy: str) -> None:
+    keras, (x, y) = kit.keras, data(BATCH * 6)
+    weights = np.random.default_rng(1).uniform(0.2, 2.0, len(x)).astype(np.float32)
+    set_policy = keras.config.set_dtype_policy if kit.is_keras3 else keras.mixed_precision.set_global_policy
+    set_policy(policy)
+    histories = []
+    try:
+        for replicas in (1, 3):
+            configure(replicas)
+            keras.utils.set_random_seed(2)
+            with IPUStrategy().scope():
+                model = kit.sequential()
+                model.compile(
+                    keras.optimizers.SGD(0.0),
+                    "sparse_categorical_crossentropy",
+                    metrics=["accuracy"],
+                    weighted_metrics=["sparse_categorical_accuracy"],
+                )
+            histories.append(model.fit(x, y, BATCH, sample_weight=weights, shuffle=False, verbose=0).history)
+    finally:
+        set_policy("float32")
+    for name, expected in histories[0].items():
+        np.testing.assert_allclose(histories[1][name], expected, rtol=1e-5)
+
+
 def test_predict_of_two_batches_with_two_replicas_and_a_larger_execution(kit: Kit) -> None:
     configure(2)
     model = one_weight(kit, steps_per_execution=2)
