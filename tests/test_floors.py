@@ -60,6 +60,7 @@ FLOORS = (
     (
         "engine.compiler_options",
         "engine.errors",
+        "engine.frozen",
         "engine.garbage",
         "engine.integers",
         "engine.notices",

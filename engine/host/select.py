@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from math import inf
 from typing import NamedTuple
 
+from engine.frozen import frozen
 from engine.host.convolutions import windows, winograd
 from engine.host.convolutions.direct import ConvolutionArrays, emit_contractions
 from engine.host.convolutions.draft import ConvolutionDraft
@@ -39,7 +40,7 @@ class Bid(NamedTuple):
     emit: Emit
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """The algorithm that won, its emitter, and the bids in cycles of all that can compute the convolution."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import ClassVar
 
 from engine.codelets.chain import Chain, ChainedCodelet, ForwardedAddress, chain, chain_scratch
 from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.record import block
+from engine.frozen import frozen
 from engine.host.encode import encode
 from engine.program.buffer import Address, Buffer
 from engine.program.program import ComputeSet, Partition, Program, Span, WorkEstimate
@@ -18,7 +19,7 @@ from engine.program.rewriter import with_each
 from engine.program.work.base import Addressed, Footprint, Work, addresses_in
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChainedWork(Addressed):
     """Work of `units` units, of which `ratio` make one unit of the chain."""
 
@@ -27,7 +28,7 @@ class ChainedWork(Addressed):
     units: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnitChain(HostWork):
     """Works run `parts` units at a time. `own` are buffers that only links use, with the bytes of such a slice in
     scratch.

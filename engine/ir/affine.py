@@ -5,14 +5,14 @@ An index map gives, for each dimension of an array, its index as an affine expre
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
+from engine.frozen import frozen
 from engine.ir.module import Instruction
 from engine.ir.shape import Shape
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Affine:
     """sum of coefficients[d] * index[d], plus constant."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
+
+from engine.frozen import frozen
 
 HOLDS_ANYTHING = "holds_anything"
 """The attribute of a loop's initial values that no iteration reads: they need not be written."""
@@ -12,7 +14,7 @@ ROWS_OF_AN_ITERATION = "rows_of_a_turn"
 these rows, whatever other arrays there are: a step does the same arithmetic whether or not it is split into parts."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WindowDimension:
     """One dimension of a window; padding may be negative."""
 
@@ -33,7 +35,7 @@ class WindowDimension:
 Window = tuple[WindowDimension, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SliceDimension:
     """The elements start, start + stride, ... below limit."""
 
@@ -42,7 +44,7 @@ class SliceDimension:
     stride: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PaddingDimension:
     """Padding of one dimension. Edge padding may be negative; interior padding is the gap between neighbours."""
 
@@ -51,7 +53,7 @@ class PaddingDimension:
     interior_padding: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DotDimensionNumbers:
     """Dimensions of the operands that are contracted, and those of the batch."""
 
@@ -80,7 +82,7 @@ class DotDimensionNumbers:
         return [d for d in range(rank) if d not in self.contracting[side] and d not in self.batch[side]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConvolutionDimensionNumbers:
     """The meaning of each dimension of input, kernel and output."""
 
@@ -95,7 +97,7 @@ class ConvolutionDimensionNumbers:
     output_spatial_dimensions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GatherDimensionNumbers:
     """Mapping of index vectors to slices of the operand, and of these to dimensions of the result."""
 
@@ -107,7 +109,7 @@ class GatherDimensionNumbers:
     start_indices_batching_dims: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScatterDimensionNumbers:
     """Mapping of index vectors to positions of update windows in the operand."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from engine.frozen import frozen
 from engine.ir.module import Instruction, Module
 from engine.ir.shape import Shape
 
@@ -70,7 +70,7 @@ COLLECTIVES = frozenset(
 Direction = Literal["infeed", "outfeed"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueueSignature:
     """Direction of one queue between program and host, and shapes of the leaves of its elements."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from engine.frozen import frozen
 
 StochasticRounding = Literal["off", "on", "replica-identical"]
 Overflow = Literal["infinity", "nan", "clip"]
@@ -38,7 +39,7 @@ RECIPROCAL = 254 << 23
 """The exponents of a power of two and of its reciprocal add up to this."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FloatingPoint:
     """The floating-point behaviour that a program is compiled for. The default is IEEE 754's: to nearest, no traps.
 

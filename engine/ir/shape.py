@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import ml_dtypes
 import numpy as np
+
+from engine.frozen import frozen
 
 NUMPY_TYPES: dict[str, np.dtype] = {
     "pred": np.dtype(np.bool_),
@@ -36,7 +37,7 @@ NUMBERS = FLOATS | INTEGERS | COMPLEX
 ORDERED = FLOATS | INTEGERS | PRED
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shape:
     """An array's element type and dimensions; its elements are in row-major order."""
 
@@ -73,7 +74,7 @@ class Shape:
         return f"{self.element_type}[{','.join(map(str, self.dimensions))}]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TupleShape:
     """The shape of a tuple of arrays (or of tuples)."""
 

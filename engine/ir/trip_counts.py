@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.ir import AnyShape, Instruction, Module, Shape
 from engine.ir.opcodes import AFFINE
 from engine.ir.shape import holds_all_of
@@ -15,7 +15,7 @@ LIMIT = 2**31
 MIRRORED = {"GT": "LT", "GE": "LE", "LT": "GT", "LE": "GE"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Sum:
     """An integer: `offset`, plus the value at `element` of the loop's state unless that is None."""
 

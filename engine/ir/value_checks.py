@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
 
 from engine.errors import InvalidValue
+from engine.frozen import frozen
 from engine.ir.module import Instruction, Module
 from engine.ir.op_names import layer_of
 from engine.ir.shape import Shape
@@ -22,7 +23,7 @@ CHECK_TOKEN = "value_check_token"
 CheckKind = Literal["range", "nonzero", "finite"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ValueCheck:
     """The values that an operation takes.
 

@@ -6,10 +6,11 @@ element-wise vertex has all dimensions joined. Slices depend on sizes alone, so 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import prod
 from typing import Any, Literal, Self
 
+from engine.frozen import frozen
 from engine.ir.device_operations import config_of
 from engine.ir.module import Instruction
 from engine.ir.shape import Shape
@@ -17,7 +18,7 @@ from engine.ir.shape import Shape
 Split = Literal["split", "whole", "reduction"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slice:
     """One array of a vertex: the `shape` of the whole array, and the `dimensions` of a full vertex's slice."""
 
@@ -35,7 +36,7 @@ class Slice:
         return 0 if self.split == "whole" else prod(self.dimensions)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VertexCall:
     """The configuration of a call.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from engine.frozen import frozen
 
 Reduction = Literal["sum", "mean", "running_mean"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Accumulation:
     """The micro-batches of one update: `steps` in each of `replicas`.
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from engine.errors import ConfigurationError
+from engine.frozen import frozen
 from engine.ir import Instruction, Module
 from engine.ir.module import topological
 from engine.ir.value_checks import CHECK_TOKEN
@@ -48,7 +48,7 @@ def is_total(mark: Instruction) -> bool:
     return bool(json.loads(mark["backend_config"])["total"])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cut:
     """The two parts of a step; parameters and results have their numbers in the module.
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal
 
+from engine.frozen import frozen
 from engine.ir import Instruction, Module, Shape, topological
 from engine.ir.builder import Builder
 from engine.partition.crossings import PartPlan
@@ -29,7 +29,7 @@ ACCUMULATE = "Accumulate"
 """The operation, in op_names, that sums gradients over micro-batches."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartStep:
     """A stage's forward or backward for one micro-batch, or its update. `keys` are the keys of parameters, `made` of
     results; a result with the key of a variable or an accumulator replaces it."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.ir import Instruction, Module, Shape, topological
 from engine.partition.accumulation import Accumulation, Reduction
 from engine.partition.crossings import PartPlan, costs_nothing, plan_parts
@@ -77,7 +77,7 @@ def _restricted(plan: PartPlan, needed: set[Instruction]) -> PartPlan:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pipelining:
     """Options of a pipeline (Graphcore's documentation, "Pipelined training").
 
@@ -115,7 +115,7 @@ class Pipelining:
         return make_schedule(self.schedule, devices, self.steps, training=training, recomputation=recomputation)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PipelineSource:
     """The step of one micro-batch that a pipeline was built from, cut into parts and assigned to stages."""
 
@@ -129,7 +129,7 @@ class PipelineSource:
         return plan_parts(self.module, self.roles, self.parts, self.placement, recompute=recompute)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pipelined(Replicated):
     """A replicated step that is a pipeline, with its schedule, its report on stored values, and its source."""
 

@@ -9,9 +9,9 @@ the schedule.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from engine.frozen import frozen
 from engine.ir import Instruction, TupleShape
 from engine.ir.builder import Builder
 from engine.partition.crossings import PartPlan
@@ -26,7 +26,7 @@ SMALL_BYTES = 1 << 16
 """Bytes of an array below which copying or keeping it costs less than waiting for other workers."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Item:
     """A part as the loop runs it, `delay` iterations after a micro-batch's start, counted over all replicas."""
 

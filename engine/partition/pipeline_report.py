@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from engine.frozen import frozen
 from engine.ir import Instruction, topological
 from engine.partition.crossings import PartPlan
 from engine.partition.marks import Cut, accumulator_of, is_mark, is_total
@@ -18,7 +18,7 @@ Direction = Literal["load", "store", "gather"]
 Kept = Literal["activations", "weights", "optimizer state", "accumulators"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageContents:
     """Bytes of one stage: `weights` stay the same during an execution, `states` change with each micro-batch,
     only the update uses `optimizer_state`. `accumulators` hold gradients, in the type in which they are summed,
@@ -76,7 +76,7 @@ def _optimizer_state(
     return sizes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Transfer:
     """A transfer of one IPU in a slot, `bytes` long: loads and gathers precede its part, stores follow it."""
 
@@ -130,7 +130,7 @@ def transfers(
                 yield Transfer(row.slot, row.ipu, row.stage, direction, what, size // parts, row.micro_batch)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageEstimate:
     """The data of one stage: activations of at most `micro_batches` micro-batches, `activation_bytes` for each.
 
@@ -150,7 +150,7 @@ class StageEstimate:
     streaming_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PipelineReport:
     """Bytes that one replica of a pipeline stores, and for each IPU the fraction of slots in which it is idle.
 

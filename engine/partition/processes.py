@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.host_functions import HostFunction
 from engine.ir import Instruction, Shape
 from engine.ir.builder import Builder
@@ -15,7 +15,7 @@ SUM = "sum"
 """The value of the attribute "of_processes" in calls that sum their operands."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Processes:
     """The `count` processes of a program, of which this is number `index`. All have equally many replicas.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from engine.errors import ConfigurationError
+from engine.frozen import frozen
 from engine.ir import AnyShape, Computation, Instruction, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import ASSUME_EQUAL, COLLECTIVES, INFEED, OUTFEED, QUEUES, REPLICA_INDEX, target_of
@@ -22,7 +22,7 @@ FOLD = 0x9E3779B97F4A7C15
 """An odd number, 2**64 over the golden ratio: replica r draws random numbers with the key xor (r times this)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Held:
     """An array as the replicas hold it: one instruction for all of them, or one for each."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from engine.errors import ConfigurationError
+from engine.frozen import frozen
 from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
 from engine.ir.module import topological
@@ -14,7 +14,7 @@ from engine.partition.uniformity import is_ordered
 from engine.passes.loops.rebuilding import with_own_names
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replicated:
     """A step of several replicas, micro-batches or both.
 

@@ -7,8 +7,9 @@ micro-batch m exactly m periods after micro-batch 0. A slot is as long as its lo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from engine.frozen import frozen
 
 ScheduleKind = Literal["Grouped", "Interleaved", "Sequential"]
 """Names of `PipelineSchedule` (Graphcore's documentation, "Pipelined training")."""
@@ -20,7 +21,7 @@ Devices = tuple[tuple[int, ...], ...]
 """IPUs of each stage: one, or one for each of its concurrent parts."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """The part that one IPU runs in one slot. The update has no micro-batch."""
 
@@ -31,7 +32,7 @@ class Row:
     micro_batch: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """A stage's forward, recompute or backward: for micro-batch 0 it runs at `start`, where empty slots count, too."""
 
@@ -40,7 +41,7 @@ class Part:
     start: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Schedule:
     """All rows of one execution of a pipeline on one replica, in order; `parts` and `period` say how they repeat."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from engine.frozen import frozen
 
 if TYPE_CHECKING:
     from engine.partition.schedule import Kind
@@ -13,7 +14,7 @@ Flags = tuple[tuple[str, str], ...]
 """Option flags with their values, as Poplar takes both: text."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LibraryOptions:
     """The option flags of one part: for its convolutions, its matrix products and its slices."""
 
@@ -22,7 +23,7 @@ class LibraryOptions:
     slices: Flags = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageOptions:
     """The options of a pipeline's parts, which override the whole program's: one for each stage, or none.
 

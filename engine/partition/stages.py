@@ -18,10 +18,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
 from re import Match
 
 from engine.errors import ConfigurationError
+from engine.frozen import frozen
 from engine.ir import Instruction, Module
 from engine.ir.module import topological
 from engine.ir.op_names import GRADIENT_SCOPE, STAGE, STAGE_SCOPE, in_gradient_scope, stage_in
@@ -152,7 +152,7 @@ def _renumbered(found: Match[str], stages: Mapping[int, int]) -> str:
     return found[0].replace(f"{STAGE}{found[1]}", f"{STAGE}{stages[int(found[1])]}", 1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Placement:
     """The position of each value that differs from micro-batch to micro-batch, in the module's order; others are the
     same for all. A variable that the gradient part updates has the position of its new value."""

@@ -6,10 +6,10 @@ transfers its schedule has; the engine executes the same program with all of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from engine.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Storage:
     """The options that move data; None, with which TensorFlow for IPUs decides itself, leaves data on the tiles.
 

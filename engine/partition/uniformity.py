@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 
+from engine.frozen import frozen
 from engine.ir import AnyShape, Computation, Instruction, Module, TupleShape
 from engine.ir.device_operations import (
     ALL_GATHER,
@@ -49,7 +49,7 @@ def element_range(shape: AnyShape, index: int) -> slice:
     return slice(start, start + len(shape.elements[index].leaves))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopKinds:
     """The kinds of a loop's state during its iterations, and those of its results.
 

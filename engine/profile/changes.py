@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
+from engine.frozen import frozen
 from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, STREAM_BUFFERS, WEIGHTS
 from engine.profile.convolution import PlannedConvolution
 from engine.profile.exchange import Layouts
@@ -27,7 +28,7 @@ from engine.profile.vertices import kind_of
 from engine.program.program import ComputeSet, Program
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lever:
     """A change, the bytes that it saves on the fullest tile, and whether the program would then fit.
 
@@ -42,7 +43,7 @@ class Lever:
     how: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     """Changes with which a program is estimated; the default is none.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import pi, sqrt
 
 import numpy as np
 
+from engine.frozen import frozen
 from engine.ops.apply import UFUNCS
 from engine.ops.unary import TRANSCENDENTAL
 
@@ -51,7 +51,7 @@ OPERATIONS: dict[str, Callable[..., Values]] = {
 """The operations of which a function may consist."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Term:
     """A value of a fused loop: an operation on earlier terms, or without opcode a constant or an element of an array.
 
@@ -76,7 +76,7 @@ class Term:
 Terms = tuple[Term, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Charged:
     """A term for which a chip has a vertex: the term's number, and the vertex, named by opcode or as a function."""
 

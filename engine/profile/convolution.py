@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
+from engine.frozen import frozen
 from engine.profile.matrix_engine import item_bytes
 from engine.program.convolution_size import ConvolutionSize
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlannedConvolution:
     """A convolution to be planned, with inputs "f32" or "f16"; a is its input, b its kernel.
 
@@ -58,7 +59,7 @@ class PlannedConvolution:
         return replace(self, size=replace(size, field=field))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cuts:
     """Number of blocks of groups, output positions, output features and terms: int64 arrays of one length."""
 
@@ -76,7 +77,7 @@ class Cuts:
         return product(self.axes)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TileShares:
     """The largest block of a tile for each partition, as int64 arrays; `field` and `taps` are by dimension."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from engine.frozen import frozen
 from engine.ir import Instruction
 from engine.ir.op_names import readable_name
 from engine.partition.part_steps import Key, PartStep
@@ -14,7 +15,7 @@ from engine.program.program import Buffer, ComputeSet, Program, Region, Span
 _SHARED = ("variable", "feed", "accumulator")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stretch:
     """The compute sets begin <= k < end of an IPU's program, which belong to one part."""
 

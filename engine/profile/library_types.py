@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from engine.frozen import frozen
 from engine.profile.compounds import Term, Terms
 from engine.profile.vertices import HALF, before_conversions, buffers_of, terms_of
 from engine.program.program import Buffer, ComputeSet
@@ -48,7 +49,7 @@ class _Island:
         return halves and (norm or (self.rounded_quotient and {"maximum", "add"} <= self.combines))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Halves:
     """The fp32 `terms` of fused loops that a chip computes in 16-bit floats, and the fp32 `arrays` that it stores so.
 

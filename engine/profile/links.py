@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import ceil, log2
 
+from engine.frozen import frozen
 from engine.profile.options import Assumptions, SelectionOrder
 from engine.program.program import Buffer, Program
 from engine.target import Target
@@ -22,7 +22,7 @@ GRADIENT_LINKS = LINKS_OF_RING / LINKS
 """Fraction of an IPU's links that a ring uses in one direction."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AllReduce:
     """Cost of a sum over IPUs: seconds of transfer and of syncs, and the algorithm."""
 
@@ -35,7 +35,7 @@ class AllReduce:
         return self.transfer + self.syncs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Selection:
     """The IPU of the ladder for each of `shards` shards.
 

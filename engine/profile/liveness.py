@@ -8,12 +8,13 @@ from functools import cached_property
 
 import numpy as np
 
+from engine.frozen import frozen
 from engine.profile.categories import CATEGORIES
 from engine.profile.mapping import TileMapping
 from engine.program.program import Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LiveTensor:
     """An array on a chip: `bytes` on all tiles, live from compute set `first` to `last`, both included.
 
@@ -33,7 +34,7 @@ class LiveTensor:
     role: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LiveRange:
     """Bytes on tiles from compute set `first` to `last`, both included; always live if `first` is below 0.
 

@@ -6,11 +6,12 @@ least 128 bytes, so small arrays are on few tiles. Each array starts on the tile
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
 
+from engine.frozen import frozen
 from engine.profile.vertices import tables
 from engine.program.program import Buffer, Partition
 from engine.target import Target
@@ -20,7 +21,7 @@ Layout = tuple[int, int]
 LINEAR: Layout = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spread:
     """Distribution of work or elements: `per_tile` on each of `tiles`, fewer on the last."""
 
@@ -60,7 +61,7 @@ def layout_of(buffer: Buffer, partition: Partition | None, units: int) -> Layout
     return partition.inner, partition.extent
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TileMapping:
     """Bytes on `tiles` consecutive tiles of a ring: `per_tile` on each, `last_tile` on the last of them.
 

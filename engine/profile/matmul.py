@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.frozen import frozen
 from engine.profile.convolution import PlannedConvolution
 from engine.profile.options import DEFAULT_OPTIONS, ProductOptions
 from engine.profile.plan import Plan, best_plan
@@ -11,7 +10,7 @@ from engine.program.convolution_size import ConvolutionSize
 from engine.target import Target
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Product:
     """C[batch, row, column] = sum over k of A[batch, row, k] * B[batch, k, column], inputs "f32" or "f16".
 

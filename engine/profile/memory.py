@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from engine.frozen import frozen
 from engine.ir.op_names import layer_of, readable_name
 from engine.profile.categories import EXCHANGE_BUFFERS, OPTIMIZER_STATE, STREAM_BUFFERS, categories_of, of_array
 from engine.profile.code import fixed_bytes
@@ -62,7 +63,7 @@ def loading(
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lives:
     """First and last compute set of each array of a step.
 
@@ -146,7 +147,7 @@ def _copies_variable(compute_set: ComputeSet, copied: Buffer) -> bool:
 HALF_BYTES = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Memory:
     """Bytes of one chip: `always_live` by kind, and bytes per tile as mean and on the fullest tile.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.frozen import frozen
 from engine.ir.op_names import layer_of
 from engine.profile.vertices import kind_of, work_of
 from engine.program.program import ComputeSet
@@ -28,7 +27,7 @@ UNMEASURED = {
 """The kinds of work without a published figure, by opcode of an operation that is a compute set of its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OperationCounts:
     """Work of one execution of a compute set. `unit` is "AMP" for products on the matrix engines, else "vector".
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from engine.errors import ConfigurationError
+from engine.frozen import frozen
 from engine.ir.op_names import layer_of
 from engine.partition.stage_options import LibraryOptions
 from engine.target import Target
@@ -17,7 +18,7 @@ MOST_IO_TILES = 192
 SelectionOrder = Literal["AUTO", "ZIGZAG", "SNAKE", "HOOF"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EstimatedOptimizations:
     """Options of `IPUConfig.optimizations` and `IPUConfig.selection_order` (Python API, 18.7), for cost reports.
 
@@ -58,7 +59,7 @@ OPTIMIZER_STATE_VARIABLES, GRADIENT_ACCUMULATORS = "optimizer state variables", 
 """Kinds of arrays that can be offloaded (offload_weight_update_variables, offload_gradient_accumulation_buffers)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProductOptions:
     """Options of a matrix product or a convolution.
 
@@ -69,7 +70,7 @@ class ProductOptions:
     memory_proportion: float = 0.6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Assumptions:
     """Assumptions of a cost report.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.frozen import frozen
 from engine.ir import Instruction, Module, Shape
 from engine.ir.op_names import in_gradient_scope
 from engine.partition.crossings import PartPlan
@@ -38,7 +39,7 @@ Rings = Mapping[Instruction, int]
 """The values that wait on an IPU, each with its number of micro-batches."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PipelineStep:
     """A pipeline to be estimated: its source, its schedule, the values of its constants.
 

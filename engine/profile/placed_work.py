@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.profile.liveness import LiveRange
 from engine.profile.mapping import TileMapping
 from engine.profile.superstep_cost import SuperstepCost
 from engine.program.program import Buffer, Program, Span
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlacedWork:
     """One compute set on a chip: its tiles, and the bytes that each of them receives in its exchange.
 

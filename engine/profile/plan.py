@@ -14,13 +14,13 @@ it, in a superstep of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product as product_of
 from math import ceil, prod
 
 import numpy as np
 
+from engine.frozen import frozen
 from engine.profile.convolution import Cuts, PlannedConvolution, TileShares, blocks, foldings, product, received
 from engine.profile.cuts import candidate_cuts
 from engine.profile.matrix_engine import (
@@ -37,7 +37,7 @@ from engine.profile.vertices import tables
 from engine.target import Target
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rearrangement:
     """Cycles, and temporary bytes on each tile, for many plans: int64 arrays of one length.
 
@@ -88,7 +88,7 @@ OUTER_PRODUCT, VECTORS = "outer product", "vectors"
 """Vertices without the matrix engine, which read operands in the order of the program."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan(SuperstepCost):
     """The cost of a plan. Its temporary bytes are received ones, partial results and copies.
 
@@ -100,7 +100,7 @@ class Plan(SuperstepCost):
     passes: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Ways:
     """Many candidate plans: int64 arrays of one length."""
 
@@ -228,7 +228,7 @@ def _ways_of(
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Vertex:
     """A vertex for the blocks: its cycles (int64), and the arrays of a, b and c that are rearranged for it.
 

@@ -8,8 +8,7 @@ and is named.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.frozen import frozen
 from engine.ir.op_names import in_gradient_scope
 from engine.profile.step_costs import ComputeSetCost, StepCosts
 from engine.profile.validation import DENSE, FEW_COLUMNS, STEPS, Bound, bounds, measurements
@@ -29,7 +28,7 @@ SHOWN = 0.4
 """Error of a row above which reports of its regime explain it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trust:
     """A regime, its share of a step's cycles or bytes, and its bound, or None if no published figure is held out."""
 

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from engine.frozen import frozen
 from engine.profile.exchange import Layouts, exchange_cycles, slices_by_counter
 from engine.profile.links import all_reduce_cycles, gradient_sums
 from engine.profile.loops import runs_of, unknown_loops
@@ -72,7 +73,7 @@ class Estimate(StepCosts, Shown):
         return summary(self)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measured:
     """The cost of each compute set of a step, and its memory: the source of a cost report."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from engine.frozen import frozen
 from engine.profile.categories import OPTIMIZER_STATE
 from engine.profile.loops import copied, runs_of
 from engine.profile.names import ACCUMULATOR
@@ -13,7 +14,7 @@ from engine.program.program import Buffer, Program
 from engine.target import Target
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RemoteMemory:
     """Streaming memory of an IPU: `bytes` by kind, and the bytes that a step moves from there and back.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from textwrap import wrap
 from typing import Literal
 
 from engine.errors import ConfigurationError
+from engine.frozen import frozen
 from engine.partition.schedule import Recomputation, ScheduleKind
 from engine.profile.links import GRADIENT_LINKS, all_reduce_each
 from engine.profile.program_estimate import Estimate
@@ -22,7 +23,7 @@ IPUS_PER_MACHINE = 4
 """V: IPU-M2000 and Bow-2000 data sheets; a Pod of n has n IPUs."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Workload:
     """A single replica of a program.
 
@@ -49,7 +50,7 @@ class Workload:
     syncless: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prediction:
     """A prediction for a number of replicas.
 

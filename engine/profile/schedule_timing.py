@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.partition.schedule import Kind, Schedule
 from engine.profile.step_costs import PartCost, TimedRow
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScheduleTiming:
     """A schedule in time. `critical` has the cost of each slot's longest row, `period` the cycles per micro-batch."""
 

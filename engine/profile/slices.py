@@ -7,11 +7,11 @@ from the block that has it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
+from engine.frozen import frozen
 from engine.profile.cuts import FEW_TILES, nice_cuts
 from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import prologue, tables
@@ -20,7 +20,7 @@ from engine.target import Target
 INDEX_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lookup:
     """A look-up of `lookups` rows, of `width` elements each, in a table of `rows`; `updates` adds to them instead.
 

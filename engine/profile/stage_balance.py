@@ -9,6 +9,7 @@ from math import ceil, inf
 
 import numpy as np
 
+from engine.frozen import frozen
 from engine.partition.schedule import Kind, Recomputation, Schedule, ScheduleKind, devices_of, make_schedule
 from engine.profile.links import Selection, link_rate
 from engine.profile.options import SelectionOrder
@@ -21,7 +22,7 @@ USABLE = 0.9
 """Share of an IPU's memory that estimates may fill."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerCost:
     """Cost of a layer, or of one of its calls, for one micro-batch.
 
@@ -37,7 +38,7 @@ class LayerCost:
     gradient_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Crossing:
     """A value of `bytes` bytes that parts of several layers read.
 
@@ -109,7 +110,7 @@ def _next(readers: Sequence[int], layers: int) -> np.ndarray:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageCost:
     """The layers first <= k < end as a stage.
 
@@ -130,7 +131,7 @@ class StageCost:
         return {"forward": self.forward, "recompute": self.recompute, "backward": self.backward}.get(kind, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Balance:
     """Stages in order. `period` is the cycles per micro-batch while the pipeline is full."""
 
@@ -274,7 +275,7 @@ class Balancer:
         return np.ceil(sizes / rate * self.target.clock_hz).astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Runs:
     """Cost of each run of layers as a certain stage, int64 [n + 1, n + 1] by first layer and the one after the last.
 
@@ -286,7 +287,7 @@ class Runs:
     stash_bytes: np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Front:
     """Candidate cuts of the layers up to one of them.
 

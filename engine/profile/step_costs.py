@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.partition.schedule import Kind, Row
 from engine.profile.liveness import LiveTensor, TileMemory
 from engine.profile.memory import Memory
@@ -17,7 +18,7 @@ from engine.shown import Shown
 from engine.target import Target
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ComputeSetCost(Phases):
     """Cycles of one compute set, the number of its tiles, and the live bytes during it, without those always live.
 
@@ -149,7 +150,7 @@ class StepCosts:
         return [(label, number, cycles) for label, (number, cycles) in ordered[:count]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartCost:
     """One run of a part on one IPU, in tile clock cycles.
 
@@ -173,7 +174,7 @@ class PartCost:
         return self.compute + self.exchange + self.sync + self.links + self.streaming
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimedRow(Row):
     """A row of the schedule, the tile clock cycle at which it begins, and its number of cycles."""
 

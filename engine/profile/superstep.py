@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import isqrt, prod
 
 from engine.errors import InternalError
+from engine.frozen import frozen
 from engine.profile.convolution import PlannedConvolution
 from engine.profile.exchange import Layouts, exchange_cycles, received_bytes
 from engine.profile.families import dynamic_lookup_of, family_step, lookup_of
@@ -167,7 +168,7 @@ def _partial_results(compute_set: ComputeSet, run: Spread) -> tuple[int, int]:
 PARTIAL_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReductionPlan:
     """The stages after the first superstep, and their cycles."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from engine.frozen import frozen
 
 
 class Phases:
@@ -18,7 +18,7 @@ class Phases:
         return self.compute + self.exchange + self.sync
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SuperstepCost(Phases):
     """Cycles, number of tiles used, and temporary bytes that each tile holds for this superstep alone.
 

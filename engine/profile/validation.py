@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from math import sqrt
 from typing import Any
 
+from engine.frozen import frozen
 from engine.target import DATA
 
 FEW_COLUMNS = 64
@@ -17,7 +17,7 @@ STEPS = "recurrent and small-step programs"
 ESTIMATES = DATA / "estimates.json"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measurement:
     """A published figure and the model's estimate; `fitted` if it was used in making the model.
 
@@ -45,7 +45,7 @@ class Measurement:
         return (self.estimate - self.published) / self.published
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bound:
     """The errors of a group's held-out rows: number, root mean square, and the worst with its row."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, lru_cache
 from math import prod
 from typing import Any
 
+from engine.frozen import frozen
 from engine.ir.opcodes import LINEAR_ALGEBRA, OPCODES
 from engine.profile.compounds import Charged, Term, Terms, charged
 from engine.program.nest import Apply, Body, Constant, Index, Input, Nest, Node
@@ -22,7 +23,7 @@ HALF = frozenset({"f16", "bf16"})
 FLOATS = frozenset({"f32", "f64", "c64", "c128"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VertexWork:
     """Work of a vertex at each of `points`: operations as (opcode, kind), where kind is "f32", "f16" or "integer".
 
@@ -37,7 +38,7 @@ class VertexWork:
     smaller: tuple[tuple[str, str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LibraryFacts:
     """Facts about a whole program that decide which vertices of a chip's library its compute sets are.
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from engine.frozen import frozen
 from engine.ir.shape import Shape
 
 LARGE_BYTES = 1 << 20
@@ -26,7 +27,7 @@ class Role(StrEnum):
     METRIC = "metric"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Label:
     """A variable's name and role as its program's author sees it, recorded by the front end.
 
@@ -69,7 +70,7 @@ class Buffer:
         return self.kind == "variable" or self.carried
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IterationNumber:
     """A number per iteration of a loop whose trip count is known; each worker counts iterations in `counter`."""
 
@@ -77,7 +78,7 @@ class IterationNumber:
     values: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Address:
     """`offset` bytes after the start of a buffer, plus `moved` bytes that each iteration of a loop has of its own."""
 

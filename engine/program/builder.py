@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.frozen import frozen
 from engine.ir import Shape
 from engine.program.program import Buffer, ComputeSet, Partition
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowBlocks:
     """Arrays whose first dimension other than 1 is `extent` are divided into blocks of `grain` rows."""
 

@@ -5,11 +5,12 @@ C[row, column] = sum over k of A[row, k] * B[k, column], repeated over batches, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
+from engine.frozen import frozen
 from engine.ir import Shape
 from engine.program.builder import ProgramBuilder, RowBlocks
 from engine.program.loops import run_draft, written_partition
@@ -54,7 +55,7 @@ def undivided(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContractionDraft:
     """A contraction to be divided into units.
 

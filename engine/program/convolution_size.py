@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd, prod
 
+from engine.frozen import frozen
 from engine.ir import ConvolutionDimensionNumbers, Shape, WindowDimension
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConvolutionSize:
     """Output position o and tap t of a spatial dimension use input position o * step + t * dilation, for all groups.
 
@@ -32,7 +32,7 @@ class ConvolutionSize:
         return self.groups * self.batch * prod(self.field) * self.outputs * self.inputs * prod(self.taps)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Phase:
     """Outputs first, first + period, ... along one dimension; for each tap the position where its reads start."""
 

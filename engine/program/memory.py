@@ -6,11 +6,11 @@ Permanent buffers that may share memory: padded arrays of the same form, used on
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate
 from typing import NamedTuple
 
+from engine.frozen import frozen
 from engine.ir.shape import Shape
 from engine.program.program import Address, Buffer, ComputeSet, Program, Region
 from engine.program.syncs import Sync, syncs
@@ -23,7 +23,7 @@ HELD_BYTES = 1 << 18
 """Arrays up to this size keep their memory until the next barrier: a barrier costs more than new lines in the cache."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryPlan:
     """Byte offsets in the arena, its size, and the bytes live at each compute set."""
 

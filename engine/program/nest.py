@@ -6,10 +6,10 @@ stride in bytes for each dimension, both known only at run time, so that one cod
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from engine.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operation:
     """An operation of a node: result and operand element types, and HLO's attributes as sorted pairs."""
 
@@ -27,7 +27,7 @@ class Operation:
         return self.element_type == "f32" and "result_accuracy" in dict(self.attributes)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Access:
     """An array in a nest: its element type and how its address moves along the last dimension.
 
@@ -39,14 +39,14 @@ class Access:
     inner: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Input:
     """A node that loads from access number `access`."""
 
     access: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Index:
     """A node that counts: access number `access` holds the start as its address and the steps as its strides."""
 
@@ -54,7 +54,7 @@ class Index:
     element_type: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Constant:
     """A scalar in all lanes; `value` is the Python number's repr, so that NaN and -0 are usable in keys."""
 
@@ -62,7 +62,7 @@ class Constant:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Apply:
     """A node that applies an operation to earlier nodes."""
 
@@ -70,7 +70,7 @@ class Apply:
     operands: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Argument:
     """An accumulator or value, number `number`, in a reduction's body."""
 
@@ -78,7 +78,7 @@ class Argument:
     element_type: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MultiplyAdd:
     """A node: the product of two f32 nodes, or their estimated quotient, plus a third one, rounded once."""
 
@@ -96,7 +96,7 @@ class MultiplyAdd:
 Node = Input | Index | Constant | Apply | Argument | MultiplyAdd
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Store:
     """Node number `node` written to access number `access` at every point."""
 
@@ -104,7 +104,7 @@ class Store:
     access: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Body:
     """A general reduction body: nodes over 2n arguments (accumulators, then values), and its n results."""
 
@@ -112,7 +112,7 @@ class Body:
     results: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reduction:
     """Values combined over the reduced dimensions, from the initial nodes on, and stored once.
 
@@ -127,7 +127,7 @@ class Reduction:
     accesses: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Nest:
     """A generated codelet. Equal nests share machine code.
 
@@ -171,7 +171,7 @@ class Nest:
         return self.record_word + bool(self.exceptions)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Combiner:
     """A scatter's body over 2n arguments, n elements followed by n updates, with n results of the `element_types`.
 
@@ -184,7 +184,7 @@ class Combiner:
     opcode: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Comparator:
     """A body whose arguments 2k and 2k + 1 are two elements of operand k, with one result, a pred."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from engine.frozen import frozen
 from engine.ir import Computation, Instruction
 from engine.ir.affine import Affine, IndexMap, linear, pull, spread
 from engine.ir.module import needs_first
@@ -70,7 +71,7 @@ class Draft:
         return {opcode: count * points for opcode, count in opcodes.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Position:
     """Position of a result in a larger array of shape `shape`: it begins at index `start` of a dimension."""
 

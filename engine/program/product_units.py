@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
 from engine.errors import UnsupportedOperation
+from engine.frozen import frozen
 from engine.program.builder import RowBlocks
 from engine.program.work.base import MOST_UNITS
 from engine.program.work.contraction import Grid
@@ -64,7 +64,7 @@ def weight_share(rows: int, columns: int) -> int:
     return -(-rows // shares)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProductSize:
     """Sizes and operand layouts that decide how a product is divided into units.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from engine.frozen import frozen
 from engine.ir.device_operations import QueueSignature
 from engine.ir.origin import Origin
 from engine.ir.shape import Shape
@@ -20,7 +21,7 @@ from engine.program.buffer import Role as Role
 from engine.program.work.base import Work
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Partition:
     """Units own slices of a dimension: unit u has the elements e with u*grain <= e // inner % extent < (u+1)*grain."""
 
@@ -29,7 +30,7 @@ class Partition:
     grain: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slot:
     """`bytes` of a buffer from an offset per iteration of a loop; the offset is -1 in iterations without the slot."""
 
@@ -37,7 +38,7 @@ class Slot:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """The part of a buffer that a compute set touches: each unit touches its slice, or without a partition any element.
 
@@ -49,7 +50,7 @@ class Span:
     slot: Slot | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VertexCycles:
     """Cycles that a user's vertex declares: of a worker thread on the chip, for `one` row and for `grain` of `rows`."""
 
@@ -59,7 +60,7 @@ class VertexCycles:
     many: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkEstimate:
     """Cost of a compute set, for the device model: elements by opcode, and multiply-adds on the matrix unit.
 
@@ -125,7 +126,7 @@ class ComputeSet:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mark:
     """Control flow before compute set `position`: all workers synchronise here.
 
@@ -146,7 +147,7 @@ class Mark:
     known: PerIteration | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Region:
     """Compute sets begin <= k < end that run together: as a loop's body (`repeats`), or conditionally.
 
@@ -161,7 +162,7 @@ class Region:
     long: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramQueue:
     """A queue of a program: buffers for its ring's control block and slots."""
 
@@ -170,7 +171,7 @@ class ProgramQueue:
     leaves: tuple[Buffer, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExceptionRecord:
     """Counters of a program's floating-point exceptions: an array of int64 on the host.
 

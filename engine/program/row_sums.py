@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
+from engine.frozen import frozen
 from engine.ir import Shape
 from engine.program.nest import Apply, Constant, Input, Reduction
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
@@ -37,7 +38,7 @@ class RowScatter(ComputeSet):
     named: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Sums:
     """A scatter of rows into zeros, whose sums only the loop `reading` reads, after the `reductions`.
 
@@ -58,7 +59,7 @@ class _Sums:
         return self.scatter.reads[1].buffer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Summing:
     """The sums of rows of tables with the same row numbers, sorted by chunks of 2**shift rows."""
 

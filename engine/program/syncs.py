@@ -7,10 +7,10 @@ memory: a compute set is compared only with touches of the memory it uses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 
+from engine.frozen import frozen
 from engine.program.program import Buffer, ComputeSet, Mark, Span
 
 Ranges = list[tuple[int, int]]
@@ -22,7 +22,7 @@ ByPlace = dict[Place, set[int]]
 """Kinds of touches by place: a kind's number, or the number's complement for touches in an earlier iteration."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Touch:
     """A span of a compute set between two addresses; `ranges` has the units of each worker."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
+from engine.frozen import frozen
 from engine.program.builder import RowBlocks
 from engine.program.nests import Draft, Reached
 from engine.program.program import Buffer, Partition
@@ -28,7 +29,7 @@ LARGE = 1 << 17
 """Points from which on sums over rows are split: each unit has its own rows, as in the compute sets around it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnitCut:
     """A collapsed draft, the loop that is divided into units, and the iterations (`grain`) of each unit."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.ir.affine import IndexMap, linear
 from engine.ir.shape import Shape
 from engine.ir.strides import byte_strides
 from engine.program.buffer import Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """Element (i0, i1, ...) is at offset + sum of i[d] * strides[d], all in bytes, in a buffer."""
 

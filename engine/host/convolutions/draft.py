@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
+from engine.frozen import frozen
 from engine.ir import ConvolutionDimensionNumbers, Shape, WindowDimension
 from engine.program.convolution_size import ConvolutionSize, Phase, phases_of, size_of_phases
 from engine.program.views import View
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConvolutionDraft:
     """The arrays of a convolution, and HLO's attributes. The result is row-major."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
@@ -24,6 +23,7 @@ from engine.codelets.convolutions.few_features import (
 from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
+from engine.frozen import frozen
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.images import Images
 from engine.host.convolutions.part import Axis, ConvolutionPart, Features, estimate_of, part_of
@@ -37,7 +37,7 @@ from engine.program.program import ComputeSet, Partition, Span
 from engine.program.work.offsets import table
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FewFeatures(HostWork):
     """Outputs of a batch with few features each, from images of contiguous features.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from engine.codelets.convolutions.cook_toom import Pair
+from engine.frozen import frozen
 from engine.ir.shape import Shape
 from engine.program.buffer import Address
 from engine.program.program import Partition
@@ -36,7 +36,7 @@ class Depth(NamedTuple):
     taps: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Images(Addressed):
     """Images of contiguous features; in images with `depth`, each slice of outputs counts as an image.
 

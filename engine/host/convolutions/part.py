@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from engine.frozen import frozen
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.program.buffer import Address
 from engine.program.convolution_size import ConvolutionSize, Phase
@@ -14,7 +15,7 @@ Pair = tuple[int, int]
 """A number along rows, and one along columns."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Axis:
     """A spatial dimension: `count` outputs read `taps` inputs each, of the `source` inputs that exist.
 
@@ -59,7 +60,7 @@ class Axis:
         return self.start >= 0 and self.start + (self.count - 1) * self.step + self.reach <= self.source
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Features:
     """A dimension without taps, with the bytes between its elements in the two arrays that have it."""
 
@@ -68,7 +69,7 @@ class Features:
     other: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConvolutionPart:
     """Sums over taps and `inputs` (in A and B) for each of `batch` (in A and C), `outputs` (in B and C) and positions.
 

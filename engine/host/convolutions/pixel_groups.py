@@ -7,11 +7,12 @@ overlap: each begins one position after the row before it. The zeros cost less t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from engine.codelets.language.lanes import HALF_TYPES
 from engine.codelets.products.micro_kernel import panel_vectors, rows_cycles
+from engine.frozen import frozen
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.ir import ConvolutionDimensionNumbers, Shape
 from engine.ir.affine import row_major_strides
@@ -37,7 +38,7 @@ COPY_CYCLES = 0.4
 """Cycles for each element of the kernel that is repacked (timed on a Xeon)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PositionGroup:
     """P positions along spatial dimension `axis` (an index among the spatial ones).
 

@@ -6,7 +6,7 @@ Their inputs need no padded copies in memory, and a window is read from the near
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from engine.codelets.convolutions.window_filling import DEPTHWISE, LANES, RUNS, 
 from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
+from engine.frozen import frozen
 from engine.host.convolutions.direct import ConvolutionArrays
 from engine.host.convolutions.grouped import has_windows
 from engine.host.convolutions.images import Images
@@ -36,7 +37,7 @@ GROUPED_BYTES = 192 << 10
 """Most bytes of a window with several planes, whose multiply-adds leave time to read it from the second-level cache."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DepthwiseWork(HostWork):
     """Output o of each image C reads inputs o * step + tap - low of A along rows and columns.
 
@@ -59,7 +60,7 @@ class DepthwiseWork(HostWork):
         yield from (self.a.footprint(self.images, False), self.c.footprint(self.images, self.writes_c))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DepthwiseWindows(DepthwiseWork):
     """The outputs C of images A by the kernel B. A unit has `unit_rows` rows of all images."""
 
@@ -82,7 +83,7 @@ class DepthwiseWindows(DepthwiseWork):
         return Encoded.of(depthwise_forward(run, self.group), block(parameters), scratch)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DepthwiseGradient(DepthwiseWork):
     """The gradient of a depthwise or grouped convolution by its kernel; C has the gradients of its outputs.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
@@ -32,6 +31,7 @@ from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
 from engine.codelets.products.contract_fields import right_operand
 from engine.codelets.products.micro_kernel import panel_columns
+from engine.frozen import frozen
 from engine.host.convolutions.images import Images, TilePart
 from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -41,7 +41,7 @@ from engine.program.work.base import Footprint
 from engine.program.work.offsets import Offsets, table
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WinogradKernel(HostWork):
     """Transforms a kernel, whose elements have the byte offsets `k_b` [tap, input feature].
 
@@ -89,7 +89,7 @@ class WinogradKernel(HostWork):
         return Encoded.of(kernel_transform(self.element_type, self.axes), block(parameters), layout.space())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WinogradTiles(HostWork):
     """Work on transformed tiles of `images` images A, and of outputs or their gradients, C.
 
@@ -175,7 +175,7 @@ def _transformed_tiles(tiles: int, rows: int, columns: int, below: int, beside: 
     return (runs + (1 + -(-runs // rows)) * below) * (columns + beside)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WinogradProduct(WinogradTiles):
     """Convolves images with a transformed kernel. A unit has `unit_tiles` tiles, counted through all images."""
 
@@ -220,7 +220,7 @@ class WinogradProduct(WinogradTiles):
         return Encoded.of(codelet, block(parameters), layout.space())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WinogradGradient(WinogradTiles):
     """Sums of transformed inputs times transformed gradients of outputs.
 
@@ -275,7 +275,7 @@ class WinogradGradient(WinogradTiles):
         return Encoded.of(gradient_of_tiles(self.a.element_type, self.axes), block(parameters), layout.space())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WinogradSums(HostWork):
     """Adds `shares` partial sums, each [position, part, input feature, output feature], and transforms them to taps.
 

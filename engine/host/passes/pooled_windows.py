@@ -5,13 +5,14 @@ For the host only: the program that the device model estimates has the loops.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
 from engine.codelets.language.encoded import CodeletWork
 from engine.codelets.pooling.pool_axis import pool_axis
 from engine.codelets.pooling.pool_windows import PooledImages, pool_windows
+from engine.frozen import frozen
 from engine.host.convolutions.images import Strides
 from engine.ir.attributes import WindowDimension
 from engine.ir.pooling import MOST_COLUMNS
@@ -122,7 +123,7 @@ def _reach(w: WindowDimension, windows: int) -> int:
     return (windows - 1) * w.stride + w.size
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Original:
     """Images that compute set `copy` copies between zeros, of which there are `low` before the first row and column."""
 

@@ -6,9 +6,10 @@ compute sets that read or write a copy of the slot get this address instead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
+from engine.frozen import frozen
 from engine.program.program import Address, Buffer, ComputeSet, Partition, PerIteration, Program, Slot, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.indexing import SliceWork
@@ -30,7 +31,7 @@ def elide_slot_copies(program: Program) -> Program:
     return rewriter.result()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Copy:
     """A compute set that copies a slot of `ring` into `box`, or `box` into it."""
 

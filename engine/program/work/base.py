@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar, NamedTuple, Self
 
+from engine.frozen import frozen
 from engine.ir.shape import Shape
 from engine.program.buffer import Address
 
@@ -71,7 +72,7 @@ def _changed(value: Any, change: Callable[[Address], Address]) -> Any:
     return value.with_addresses(change) if isinstance(value, Addressed) else value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Array(Addressed):
     """A row-major array at an address."""
 

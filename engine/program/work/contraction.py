@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.ir.shape import Shape
 from engine.program.buffer import Address
 from engine.program.work.base import Footprint, Work
 from engine.program.work.offsets import Offsets, rows_together, run_of
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grid:
     """Sizes of one unit of a contraction: rows, columns and k."""
 
@@ -20,7 +20,7 @@ class Grid:
     k: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Contraction(Work):
     """C[row_c[m] + n * size] = sum over k of A[row_a[m] + k_a[k]] * B[k_b[k] + n * stride_b], n below `columns`.
 

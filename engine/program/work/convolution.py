@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 
+from engine.frozen import frozen
 from engine.ir import ConvolutionDimensionNumbers, Shape, WindowDimension
 from engine.program.buffer import Address
 from engine.program.builder import RowBlocks
@@ -14,7 +14,7 @@ from engine.program.views import View, whole
 from engine.program.work.base import Footprint, Work
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Convolution(Work):
     """HLO's convolution of the input `a` by the kernel `b`, arrays with byte strides, to `c`, which is row-major.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
+from engine.frozen import frozen
 from engine.program.buffer import Address
 from engine.program.work.base import Work
 from engine.program.work.fused_loop import FusedLoop
@@ -13,14 +13,14 @@ TRANSPOSED_COLUMNS = 64
 """Columns of a unit of a transpose: whole cache lines."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Copy(FusedLoop):
     """A fused loop that only stores what it loads; an `elidable` one copies a whole new value, perhaps needlessly."""
 
     elidable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TransposeWork(Work):
     """Transposes matrices of 4-byte elements: target[column, row] = source[row, column]. Pitches are bytes.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
 
+from engine.frozen import frozen
 from engine.host_functions import BoundFunction
 from engine.ir.shape import Shape
 from engine.ir.value_checks import ValueCheck
@@ -15,7 +16,7 @@ from engine.program.buffer import Address
 from engine.program.work.base import Addressed, Footprint, Work
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostCall(Work):
     """One call of a function on whole arrays, in place. `call` is the call block, by which a failure ends the step."""
 
@@ -35,7 +36,7 @@ class HostCall(Work):
                     yield Footprint(address, 0, shape.bytes, writes)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VertexSlice(Addressed):
     """An array of a vertex: bytes between the slices of two units, and the dimensions of a full unit's slice."""
 
@@ -44,7 +45,7 @@ class VertexSlice(Addressed):
     dimensions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VertexCallWork(Work):
     """Runs a vertex with some code on operands and results. A unit has `grain` of the `rows`."""
 
@@ -64,7 +65,7 @@ class CheckRecord:
         self.words = np.zeros((units, 2), np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ValueCheckWork(Work):
     """A check of an array, `grain` elements per unit. `call` is the call block, by which a failure ends the step."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.frozen import frozen
 from engine.program.buffer import Address
 from engine.program.work.base import Array, Work
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExceptionCheckWork(Work):
     """Counts NaNs and infinities of a result whose operands have none, where `record` has the words of exceptions.
 

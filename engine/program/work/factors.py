@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from engine.frozen import frozen
 from engine.program.buffer import Address
 from engine.program.work.base import Work
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CholeskyWork(Work):
     """HLO's cholesky of matrices [size, size]."""
 
@@ -22,7 +22,7 @@ class CholeskyWork(Work):
     element_type: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SolveWork(Work):
     """HLO's triangular-solve of `matrices` systems of `size` unknowns. A unit has `block` right-hand sides of one."""
 
@@ -51,7 +51,7 @@ class SolveWork(Work):
         return self.unit_count * self.block * self.size**2 // 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FactorizationWork(Work):
     """A custom call of engine.ir.factorizations, the `target`, of matrices [rows, columns]."""
 

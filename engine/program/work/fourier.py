@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from math import prod
 
+from engine.frozen import frozen
 from engine.program.buffer import Address
 from engine.program.fourier_plan import FourierPlan
 from engine.program.work.base import MOST_UNITS, Array, Work
@@ -14,7 +14,7 @@ LONG_LINE = 1 << 14
 """The longest transform for which a quarter of a vector's lanes suffices; longer ones leave the cache (by trial)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FourierWork(Work):
     """HLO's fft along one dimension, by a plan. A unit has some groups of `width` neighbouring lines.
 

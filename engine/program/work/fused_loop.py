@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+from engine.frozen import frozen
 from engine.ir.attributes import Window
 from engine.ir.shape import Shape
 from engine.program.buffer import Address
@@ -14,7 +14,7 @@ from engine.program.nest import Nest
 from engine.program.work.base import Addressed, Footprint, Work
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Strided(Addressed):
     """An array with bytes between iterations of each loop, and `pitch` bytes between the partial results of units."""
 
@@ -23,7 +23,7 @@ class Strided(Addressed):
     pitch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Count(Addressed):
     """The values of an Index node: the start, and the step along each loop."""
 
@@ -31,7 +31,7 @@ class Count(Addressed):
     strides: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FusedLoop(Work):
     """A nest run over `extents`, whose units have slices of `grain` of its loop number `nest.partition`.
 
@@ -90,7 +90,7 @@ class FusedLoop(Work):
         return [o for o in self.operands if isinstance(o, Strided) and o.address.buffer is buffer]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WindowLoop(FusedLoop):
     """A fused loop that combines the elements of each window of operand 0, beginning with operand 1, an initial value.
 

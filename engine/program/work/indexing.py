@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from engine.errors import InternalError
+from engine.frozen import frozen
 from engine.ir.attributes import GatherDimensionNumbers, ScatterDimensionNumbers
 from engine.ir.shape import Shape
 from engine.ir.strides import byte_strides, merge
@@ -20,7 +21,7 @@ SMALL_SCATTER = 4096
 """Bytes of an operand that is one unit."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GatherWork(Work):
     """HLO's gather at clamped start indices. A unit has one index vector."""
 
@@ -37,7 +38,7 @@ class GatherWork(Work):
         return vectors if self.target.shape.elements else 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScatterWork(Work):
     """HLO's scatter: updates are combined into a copy of the operand in the order of their indices.
 
@@ -124,7 +125,7 @@ class ScatterPlan:
         return self.sizes[d], self.strides[d], self.update_strides[d]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FirstOfEqualWork(Work):
     """The first position of an id equal to each id, int32. It is one unit."""
 
@@ -132,7 +133,7 @@ class FirstOfEqualWork(Work):
     target: Address
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Counted:
     """A start that is known for each iteration of a loop: its first value, and its growth per iteration."""
 
@@ -140,7 +141,7 @@ class Counted:
     growth: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SliceWork(Work):
     """Copies a box of an array, or into it.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.frozen import frozen
 from engine.program.buffer import Address
 from engine.program.work.base import Addressed, Work
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueueLeaf(Addressed):
     """A leaf of a queue's rows: its slots in the ring, and an array of that many bytes."""
 
@@ -17,7 +16,7 @@ class QueueLeaf(Addressed):
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueueWork(Work):
     """Work of one worker with a ring. `call` is the call block, by which an ended queue ends the step.
 
@@ -60,7 +59,7 @@ class OutfeedPublish(QueueWork):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeafCopyWork(Work):
     """Copies a leaf by all workers. A unit has `unit` bytes."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from engine.frozen import frozen
 from engine.ir.shape import Shape
 from engine.ops.generators import GeneratorState
 from engine.program.buffer import Address
@@ -14,7 +14,7 @@ UNIT_COUNTERS = 1024
 """The fewest counters of one unit: computing them takes as long as a barrier."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RandomBitsWork(Work):
     """Bits from the counters that follow a state; with `is_philox` from Philox, else from ThreeFry."""
 
@@ -39,7 +39,7 @@ class RandomBitsWork(Work):
         return -(-self.counters // self.unit_counters)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NextStateWork(Work):
     """Writes the state `distance` counters after the `source`."""
 
@@ -48,7 +48,7 @@ class NextStateWork(Work):
     distance: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DrawWork(Work):
     """Copies a hidden state, and advances it by `distance` counters."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from engine.frozen import frozen
 from engine.program.buffer import Address, Buffer
 from engine.program.work.base import Array, Footprint, Work, addresses_in
 from engine.program.work.fused_loop import FusedLoop
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SummedTable:
     """A table of float32 sums that is never stored in memory.
 
@@ -24,7 +24,7 @@ class SummedTable:
     inner: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SummedRows(Work):
     """`reader` runs on the chunks of tables of sums, which have one shape.
 
@@ -53,7 +53,7 @@ class SummedRows(Work):
         return (each for each in self.reader.footprints() if not self.is_table(each.address.buffer))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowSort(Work):
     """Sorts the positions of row numbers by chunks of 2**shift of a table's `rows`.
 
@@ -67,7 +67,7 @@ class RowSort(Work):
     entries: Array
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReducedRowsWork(Work):
     """A reduction of the rows `summed` of one table, run on the named rows; its reader has one loop and one result.
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from math import prod
 
+from engine.frozen import frozen
 from engine.ir.attributes import Window
 from engine.ir.pooling import is_apart, spatial_dimensions
 from engine.program.buffer import Address
 from engine.program.work.base import Array, Work
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SelectAndScatterWork(Work):
     """HLO's select-and-scatter of floats, which are added in float32 from `initial` on. A unit has an image.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import ClassVar
 
+from engine.frozen import frozen
 from engine.program.buffer import Address
 from engine.program.nest import Comparator
 from engine.program.work.base import Array, Work
@@ -14,7 +14,7 @@ SCANNED_ROWS = 4
 """Contiguous rows of a unit of a scan."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SortKey:
     """The operand whose elements are compared, and how: in the total order of floats, -0 comes before 0."""
 
@@ -23,7 +23,7 @@ class SortKey:
     total_order: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SortWork(Work):
     """HLO's sort along a dimension, always stable; all operands are permuted alike. A unit is a row.
 
@@ -48,7 +48,7 @@ class SortWork(Work):
         return shape.elements // length if length and self.limit else 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScanWork(Work):
     """Running results of an opcode: source [outer, length, inner], target [outer, results, inner] of an element type.
 
