@@ -49,10 +49,12 @@ def bytes_per_sample(model: KerasModel) -> int:
     """
     kept: dict[int, int] = {}
     for layer in model._flatten_layers(include_self=False):
-        if hasattr(layer, "layers") or not any(len(weight.shape) > 1 for weight in layer.trainable_weights):
-            continue
         read, written = (tf.nest.flatten(getattr(layer, side, None)) for side in ("input", "output"))
-        if all(each is not None and tf.as_dtype(each.dtype).is_floating for each in (*read, *written)):
+        # A layer of tf_keras that was not called may hold models whose weights raise an error.
+        if hasattr(layer, "layers") or any(each is None for each in (*read, *written)):
+            continue
+        floats = all(tf.as_dtype(each.dtype).is_floating for each in (*read, *written))
+        if floats and any(len(weight.shape) > 1 for weight in layer.trainable_weights):
             kept |= {id(each): _bytes(each) for each in (*read, *written)}
     return sum(kept.values())
 

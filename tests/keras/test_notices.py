@@ -13,6 +13,7 @@ import ipu
 from engine.errors import AccumulationStepError, OutOfTileMemory
 from ipu.config import IPUConfig
 from ipu.ipu_strategy import IPUStrategy
+from tests.keras.helpers import Kit, data, tf_keras_only
 
 
 def configure(ipus: int = 1, tiles: int = 0) -> None:
@@ -121,3 +122,25 @@ def test_lines_of_proposals_suffice(tiles: int, batch: int, monkeypatch: pytest.
                 model.fit(x, y, batch_size=batch, verbose=0)
     finally:
         keras.mixed_precision.set_global_policy("float32")
+
+
+@tf_keras_only  # its layers raise an error for the weights of a model that is not built
+def test_layers_that_build_models_in_their_calls_are_trained(kit: Kit) -> None:
+    class Message(kit.keras.layers.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = kit.keras.Sequential([kit.keras.layers.Dense(6, "gelu")])
+
+        def call(self, inputs: Any) -> Any:
+            return self.dense(inputs)
+
+    class Nested(kit.Subclassed):
+        def __init__(self) -> None:
+            super().__init__()
+            self.message = Message()
+
+        def call(self, inputs: Any, training: bool = False) -> Any:
+            return super().call(self.message(inputs))
+
+    x, y = data()
+    kit.assert_same(lambda model: model.fit(x, y, batch_size=8, shuffle=False, verbose=0).history, Nested)
