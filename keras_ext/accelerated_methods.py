@@ -21,6 +21,7 @@ from keras_ext.attempts import Attempt, Replayed, attempt, replayed_of
 from keras_ext.batch_hooks import see_batches
 from keras_ext.frameworks.common import outside_of_strategies
 from keras_ext.model_copies import forget_traces
+from keras_ext.own_functions import refuse_own_function
 from keras_ext.plain_steps import Outside, falls_back
 from keras_ext.runs import Pace, pace, steps_are_chosen
 from keras_ext.training import StepFunction
@@ -154,6 +155,12 @@ def _run_accelerated(
     # An evaluation in a fit takes the steps of the fit: its data have been opened with that number.
     chooses = state.chooses_steps and _running.value is not model
     shown = None
+    if name in LOOPS and mode not in state.refused:
+        try:
+            refuse_own_function(model, mode)
+        except UnsupportedOperation as error:
+            state.refused.add(mode)
+            _note_fallback(strategy, model, name, error)
     if chooses and name in LOOPS and mode not in state.refused:
         shows = call.arguments.get("verbose", "auto") in ("auto", 1)
         steps = 1 if shows and framework.shows_means(model, mode) else _steps_for(call.arguments, framework)

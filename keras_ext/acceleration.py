@@ -21,6 +21,7 @@ from ipu._internal.thread_values import ThreadValue
 from ipu._internal.types import Variable
 from ipu.ipu_strategy import IPUExtendedV1, IPUStrategyV1, device_variable, is_liftable
 from keras_ext.model_copies import copy_of
+from keras_ext.random_generators import Generators
 from keras_ext.types import KerasModel
 from keras_ext.wrapping import Original, wrap
 
@@ -161,12 +162,15 @@ def accelerate(model: KerasModel | None = None) -> Any:
     """
     if model is None:
         return Acceleration()
+    generators = Generators(True)
     with Acceleration():
         try:
             return copy_of(model)
         except Exception as error:  # of the model's own methods, too
             logger.warning("Model %r stays with plain Keras, as it cannot be copied: %s", model.name, error)
             return model
+        finally:
+            generators.restore_all()
 
 
 def _create_device_variables() -> None:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import functools
-import random
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops.dataset_ops import UnaryUnchangedStructureDataset
-from tensorflow.python.eager import context
 
 from ipu._internal.thread_values import ThreadValue
 from keras_ext.epochs.arrays import check_spec
 from keras_ext.epochs.batch_types import OfSpecs, batch_type
 from keras_ext.epochs.feeds import BatchSource
 from keras_ext.plain_steps import batch_of
+from keras_ext.random_generators import Generators
 from keras_ext.types import KerasModel
 from keras_ext.wrapping import Original, wrap
 
@@ -31,7 +28,6 @@ EVENTS = (
 """The methods of a list of callbacks that are called before the first step has run."""
 REOPENED = (tf.TensorSpec, tf.RaggedTensorSpec)
 """The specs of elements that a generator can give in place of a tf.data set."""
-_ABSENT = object()
 Runs = Callable[[], bool]
 
 
@@ -45,7 +41,7 @@ class Attempt:
 
     def __init__(self, model: KerasModel, has_run: Runs, first: bool = True, draws: bool = True) -> None:
         self._model, self.has_run = model, has_run
-        self._generators = _Generators(first or draws)
+        self._generators = Generators(first or draws)
         self._first, self._variables = first, _variables_of(model) if first else 0
         self._counts = _update_counts(model)
         self._events: list[tuple[str, dict[str, Any]]] = []
@@ -140,7 +136,15 @@ class Attempt:
 
 def _variables_of(model: KerasModel) -> int:
     """The number of variables of a model's layers; 0 before it is built."""
-    return sum(len(layer.variables) for layer in model._flatten_layers() if layer is not model and layer.built)
+    return sum(len(_variables(layer)) for layer in model._flatten_layers() if layer is not model and layer.built)
+
+
+def _variables(layer: Any) -> Any:
+    """A layer's variables; none of one of tf_keras that holds a model which is not built."""
+    try:
+        return layer.variables
+    except ValueError:
+        return ()
 
 
 def _update_counts(model: KerasModel) -> list[tuple[Any, int | None]]:
@@ -152,73 +156,6 @@ def _update_counts(model: KerasModel) -> list[tuple[Any, int | None]]:
     return counts
 
 
-class _Generators:
-    """The random generators that data, callbacks and traces draw from, and their states at the beginning."""
-
-    def __init__(self, kept: bool) -> None:
-        self._kept = self.states() if kept else {}
-
-    def _all(self) -> dict[str, tuple[Callable[[], Any], Callable[[Any], None]]]:
-        found: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
-            "python": (random.getstate, random.setstate),
-            "numpy": (np.random.get_state, np.random.set_state),
-        }
-        of_tensorflow = getattr(context.context(), "_rng", None)
-        if of_tensorflow is not None:
-            found["tensorflow"] = of_tensorflow.getstate, of_tensorflow.setstate
-        if "tf_keras" in sys.modules:
-            from tf_keras.src import backend
-
-            generator = getattr(backend._SEED_GENERATOR, "generator", None)
-            if generator is not None:
-                found["tf_keras"] = generator.getstate, generator.setstate
-        if "keras" in sys.modules:
-            from keras.src.backend.common import global_state
-            from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
-
-            found["keras"] = (
-                lambda: _state_of(global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)),
-                lambda state: _set_state(global_state, GLOBAL_SEED_GENERATOR, state),
-            )
-        return found
-
-    def states(self) -> dict[str, Any]:
-        """The present states, by generator."""
-        return {name: read() for name, (read, _) in self._all().items()}
-
-    def changes(self, before: dict[str, Any]) -> dict[str, Any]:
-        """The states of the generators that have drawn since `before`."""
-        return {name: state for name, state in self.states().items() if not _equal(state, before.get(name, _ABSENT))}
-
-    def restore(self, states: dict[str, Any]) -> None:
-        """Sets the generators to `states`, by name."""
-        writers = self._all()
-        for name, state in states.items():
-            if name in writers:
-                writers[name][1](state)
-
-    def restore_all(self, but: tuple[str, ...]) -> None:
-        """Sets the states at the beginning, but for the generators of these names."""
-        self.restore({name: state for name, state in self._kept.items() if name not in but})
-
-
-def _state_of(generator: Any) -> Any:
-    """A global seed generator of Keras 3 with its value; None before there is one."""
-    return None if generator is None else (generator, np.array(generator.state))
-
-
-def _set_state(global_state: Any, name: str, state: Any) -> None:
-    global_state.set_global_attribute(name, None if state is None else state[0])
-    if state is not None:
-        state[0].state.assign(state[1])
-
-
-def _equal(state: Any, other: Any) -> bool:
-    if isinstance(state, tuple) and isinstance(other, tuple) and any(isinstance(each, np.ndarray) for each in state):
-        return len(state) == len(other) and all(_equal(*pair) for pair in zip(state, other, strict=True))
-    return bool(np.array_equal(state, other)) if isinstance(state, np.ndarray) else state is other or state == other
-
-
 class Replayed:
     """An iterator of any class whose items can be read again as long as no step `has_run`.
 
@@ -227,7 +164,7 @@ class Replayed:
 
     def __init__(self, source: Any, has_run: Runs) -> None:
         self._source, self._has_run = source, has_run
-        self._generators = _Generators(False)
+        self._generators = Generators(False)
         self._kept: list[tuple[Any, dict[str, Any]]] = []
         """The items read so far, each with the states, after it, of the random generators that it drew from."""
         self._error: Exception | None = None

@@ -14,6 +14,8 @@ from engine.errors import ConfigurationError
 
 _TRAINED = "_ipu_trained_variables"
 _OPTIMIZER = "_ipu_optimizer_of_traces"
+SET_BY_KERAS = ("name", "built", "history", "stop_training", "stop_evaluating", "stop_predicting")
+"""Attributes that Keras sets itself, the last ones in calls of a model."""
 
 
 def copy_of(model: Any) -> Any:
@@ -36,7 +38,11 @@ def copy_of(model: Any) -> Any:
         for state, other in zip(_recurrent_states(old), _recurrent_states(new), strict=True):
             other.assign(np.asarray(state))
     copied.set_weights(model.get_weights())
-    if model.optimizer is None:
+    for _, new in layers:
+        if hasattr(new, "adapt_mean"):  # Keras 3 normalizes by numbers that it computes from these weights
+            new.finalize_state()
+    if getattr(model, "optimizer", None) is None:  # Keras 3 sets it in compile
+        _check_attributes(layers)
         return copied
     # Losses and functions are shared; optimizers and metrics have variables.
     arguments = dict(model._compile_config.config)
@@ -44,6 +50,7 @@ def copy_of(model: Any) -> Any:
     _freeze([(new, when_compiled.get(old, old.trainable)) for old, new in layers])
     copied.compile(**{name: tf.nest.map_structure(_copied, value) for name, value in arguments.items()})
     _freeze(frozen)
+    _check_attributes(layers)
     _copy_state(model.optimizer, copied.optimizer, model, copied)
     if getattr(model, "train_function", None) is not None:
         vars(copied)[_OPTIMIZER] = copied.optimizer
@@ -133,6 +140,28 @@ def _check_policies(layers: Iterable[tuple[Any, Any]]) -> None:
                 f"{new.dtype_policy.name!r} for {old.name!r}, which has {old.dtype_policy.name!r}. Give the layers "
                 f"their dtype in the model's constructor, or build the model in `with ipu.accelerate():`."
             )
+
+
+def _check_attributes(layers: Iterable[tuple[Any, Any]]) -> None:
+    """Raises ConfigurationError for attributes and vocabularies of which the layers' configurations say nothing."""
+    for old, new in layers:
+        given = {name: value for name, value in vars(old).items() if name[0] != "_" and name not in SET_BY_KERAS}
+        lost = [name for name, value in given.items() if _is_lost(value, name, vars(new))]
+        if hasattr(old, "get_vocabulary") and list(old.get_vocabulary()) != list(new.get_vocabulary()):
+            lost.append("vocabulary")
+        if lost:
+            raise ConfigurationError(
+                f"Expected attributes that {type(old).__name__}'s constructor sets from its configuration. Received: "
+                f"{', '.join(sorted(lost))} of {old.name!r}, which the program has set. Build the model in `with "
+                f"ipu.accelerate():`."
+            )
+
+
+def _is_lost(value: Any, name: str, of_copy: dict[str, Any]) -> bool:
+    """Whether a copy lacks an attribute, or has another number or text."""
+    if name not in of_copy:
+        return True
+    return isinstance(value, bool | int | float | str | None) and value != of_copy[name]
 
 
 def _freeze(states: Iterable[tuple[Any, bool]]) -> None:

@@ -18,6 +18,7 @@ from ipu._internal.thread_values import ThreadValue
 from keras_ext.accumulation import accumulation_of
 from keras_ext.epochs.passes import DataPasses
 from keras_ext.epochs.read_ahead import ReadAhead
+from keras_ext.own_functions import refuse_own_function
 from keras_ext.pipelining.micro_batches import pipelined_run
 from keras_ext.processes import share_statistics, writes_files
 from keras_ext.queue_options import prefetch_depth
@@ -148,6 +149,7 @@ def _run_method(
 ) -> Any:
     if not strategy_serves(model):
         return method(model, *arguments, **named)
+    refuse_own_function(model, mode)
     given = signature.bind(model, *arguments, **named).arguments
     if "verbose" not in given and not writes_files(model):
         named["verbose"] = 0  # process 0 alone draws progress bars, unless the program asks for more

@@ -9,6 +9,7 @@ from typing import Any
 
 from keras_ext.framework import Framework, Mode
 from keras_ext.frameworks.common import refuse_eager_execution, serves
+from keras_ext.own_functions import note_made
 from keras_ext.training import EpochFunction, PredictFunction, StepFunction
 from keras_ext.types import KerasModel
 from keras_ext.wrapping import Original, wrap
@@ -42,6 +43,7 @@ def _make_function(
     if not serves(getattr(model, strategy_attribute)):
         return original(model, force)
     refuse_eager_execution(model)
+    note_made(model, attribute)
     with _making:  # tf_keras deletes an attribute before it sets it
         if getattr(model, attribute) is None or force:
             setattr(model, attribute, make(model))
