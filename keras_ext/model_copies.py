@@ -161,7 +161,9 @@ def _is_lost(value: Any, name: str, of_copy: dict[str, Any]) -> bool:
     """Whether a copy lacks an attribute, or has another number or text."""
     if name not in of_copy:
         return True
-    return isinstance(value, bool | int | float | str | None) and value != of_copy[name]
+    other = of_copy[name]
+    plain = bool | int | float | str | None
+    return isinstance(value, plain) and not (isinstance(other, plain) and value == other)
 
 
 def _freeze(states: Iterable[tuple[Any, bool]]) -> None:

@@ -136,3 +136,22 @@ def test_a_session_refuses_an_operation_without_naming_variables() -> None:
             session.run(n.initializer)
             with pytest.raises((UnsupportedOperation, tf.errors.OpError), match="Received: .*AsString"):
                 session.run(out)
+
+
+@pytest.mark.parametrize(
+    ("value", "shape", "message"),
+    [
+        ("text", [], "Received: text"),
+        (np.zeros(3, np.float32), None, "static shape. Received: 'given"),
+        (np.zeros(3, np.float32), [None], "static shape. Received: 'given"),
+    ],
+)
+def test_variables_that_no_program_can_have_are_named(value: Any, shape: Any, message: str) -> None:
+    with tf.Graph().as_default():
+        given = v1.Variable(tf.constant(value), use_resource=True, shape=tf.TensorShape(shape), name="given")
+        with ipu.scopes.ipu_scope("/device:IPU:0"):
+            out = ipu.ipu_compiler.compile(lambda: tf.size(tf.identity(given)))
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            with pytest.raises((UnsupportedOperation, tf.errors.OpError), match=message):
+                session.run(out)

@@ -110,10 +110,16 @@ class _Bindable:
 def _example(variable: GraphVariable) -> resource_variable_ops.ResourceVariable:
     """A variable for XLA to take dtype and shape from; the memory of a large one is never touched.
 
-    XLA may take the values of a small one for shapes, which `bind` refuses: the same ones each time.
+    XLA may take the values of a small one for shapes, which `bind` refuses: the same ones each time. Raises
+    UnsupportedOperation for a variable without a static shape.
     """
+    if not variable.shape.is_fully_defined():
+        raise UnsupportedOperation(
+            f"Expected variables of static shape. Received: {variable.name!r} of shape {variable.shape}. Give its "
+            "initial value a static shape, and leave out validate_shape=False."
+        )
     is_small = variable.shape.num_elements() <= MOST_VALUES
-    value = (tf.ones if is_small else gen_array_ops.empty)(variable.shape.as_list(), variable.dtype)
+    value = gen_array_ops.empty(variable.shape.as_list(), variable.dtype, init=is_small)
     return resource_variable_ops.ResourceVariable(value, trainable=False)
 
 
