@@ -69,8 +69,8 @@ def _between_processes(b: Builder, collective: Instruction, copies: Copies, proc
         if target == CROSS_REPLICA_MEAN and _is_narrow(copies):
             (mean,) = processes.summed(b, [_added(b, _shares(b, copies, every))])
             return [b.convert(mean, copies[0].array_shape.element_type)] * own
-        (total,) = processes.summed(b, [_added(b, copies)])
-        return [_over(b, total, every) if target == CROSS_REPLICA_MEAN else total] * own
+        added = total(b, copies, processes)
+        return [_over(b, added, every) if target == CROSS_REPLICA_MEAN else added] * own
     rows = processes.gathered(b, stacked(b, copies))
     rows = b.reshape(rows, (every, *rows.array_shape.dimensions[2:]))
     results = synchronise(b, collective, [unstacked(b, rows, number) for number in range(every)])
@@ -87,6 +87,12 @@ def unstacked(b: Builder, rows: Instruction, number: int) -> Instruction:
     """Copy number `number` among stacked copies."""
     dimensions = rows.array_shape.dimensions[1:]
     return b.reshape(b.slice(rows, (number, number + 1), *((0, size) for size in dimensions)), dimensions)
+
+
+def total(b: Builder, copies: Copies, processes: Processes | None) -> Instruction:
+    """The sum of the copies, and with `processes` of those of all processes."""
+    added = _added(b, copies)
+    return added if processes is None else processes.summed(b, [added])[0]
 
 
 def _added(b: Builder, copies: Copies) -> Instruction:

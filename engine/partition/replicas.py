@@ -92,5 +92,5 @@ def _refused(name: str, replicas: int) -> ConfigurationError:
     return ConfigurationError(
         f"Expected metrics whose variables are updated by adding to them, which can be summed over replicas. Received: "
         f"{name!r}, which is updated otherwise, with {replicas} replicas. Write the metric with assign_add (a sum and "
-        f"a count), leave it out of compile, or set auto_select_ipus = 1."
+        f"a count), leave it out of the step, or set auto_select_ipus = 1."
     )

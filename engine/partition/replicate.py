@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from engine.errors import ConfigurationError, StepCountError
@@ -10,7 +10,7 @@ from engine.ir import Computation, Instruction, Module
 from engine.ir.builder import Builder
 from engine.ir.device_operations import ACCUMULATION_ITERATION, config_of, target_of
 from engine.ir.trip_counts import TripCounts
-from engine.partition.collectives import stacked, unstacked
+from engine.partition.collectives import stacked, total, unstacked
 from engine.partition.process_order import in_one_order
 from engine.partition.processes import Processes
 from engine.partition.replica_copies import Held, ReplicaCopies, Value
@@ -81,6 +81,7 @@ def replicate(
     replicas: int,
     names: Mapping[int, str] | None = None,
     processes: Processes | None = None,
+    summed: Set[int] = frozenset(),
 ) -> Replicated:
     """The program of `replicas` replicas of `module`, which synchronise at collectives.
 
@@ -89,19 +90,20 @@ def replicate(
     An outfeed enqueues rows [replicas, ...] of all replicas if there are more than one. Replicas draw different
     random numbers where the generator's state is a variable's, the same ones where it is computed from constants and
     arguments. `names` are names of variables, for printouts. With `processes` the replicas belong to one process.
+    The variables numbered `summed` show the sum of the replicas' values, which is also a row before these.
     Raises ConfigurationError for replica groups that do not divide, and for collectives and queues in a loop or branch
     that only some replicas enter; StepCountError for gradients accumulated in a loop with a wrong number of iterations.
     """
     if replicas < 1:
         raise ConfigurationError(f"Expected at least 1 replica. Received: {replicas}. Nearest: 1.")
-    uniformity = Uniformity(replicas, processes)
-    made = _with_replicas(run_passes(module, BEFORE), roles, uniformity, names or {})
+    uniformity = Uniformity(replicas, processes, summed)
+    made = _with_replicas(run_passes(module, BEFORE), roles, uniformity, names or {}, summed)
     ordered = made.module if processes is None else in_one_order(made.module)
     return replace(made, module=run_passes(ordered, AFTER))
 
 
 def _with_replicas(
-    module: Module, roles: Sequence[str], uniformity: Uniformity, names: Mapping[int, str]
+    module: Module, roles: Sequence[str], uniformity: Uniformity, names: Mapping[int, str], summed: Set[int]
 ) -> Replicated:
     """The copies of the instructions for all replicas, in a new entry computation."""
     entry, replicas, old = Builder(module.entry.name), uniformity.replicas, module.entry.parameters
@@ -111,14 +113,24 @@ def _with_replicas(
         new = entry.parameter_of(parameter.array_shape)
         new.name, new.op_name = parameter.name, parameter.op_name
         held.append([Held(kinds[number], (new,))])
-    rows = [number for number, kind in kinds.items() if kind is Differing.VARYING and replicas > 1]
+    varying = [number for number, kind in kinds.items() if kind is Differing.VARYING]
+    rows = [number for number in varying if replicas > 1 or number in summed]
     for number in rows:
         # The replicas' own values of a variable are the rows of a new parameter.
         shape = old[number].array_shape
-        new = entry.parameter_of(shape.with_dimensions((replicas, *shape.dimensions)))
+        first = int(number in summed)
+        new = entry.parameter_of(shape.with_dimensions((first + replicas, *shape.dimensions)))
         new.name, new.op_name = f"{old[number].name}.rows", names.get(number, old[number].op_name)
-        held[number] = [Held(Differing.VARYING, tuple(unstacked(entry, new, replica) for replica in range(replicas)))]
+        copies = tuple(unstacked(entry, new, first + replica) for replica in range(replicas))
+        held[number] = [Held(Differing.VARYING, copies)]
     values = ReplicaCopies(entry, uniformity, tuple(range(replicas))).run(module.entry, held)
-    results = [values[result][0] for result in module.results]
-    moved = {n: stacked(entry, [results[module.aliases[n]].of(k) for k in range(replicas)]) for n in rows}
-    return replicated(entry, module, roles, [result.copies[0] for result in results], moved)
+    of_results = [values[result][0] for result in module.results]
+    results, moved = [result.copies[0] for result in of_results], {}
+    for number in rows:
+        index = module.aliases[number]
+        shown = [of_results[index].of(k) for k in range(replicas)]
+        if number in summed:
+            results[index] = total(entry, shown, uniformity.processes)
+            shown = [results[index], *shown]
+        moved[number] = stacked(entry, shown)
+    return replicated(entry, module, roles, results, moved)

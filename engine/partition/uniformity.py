@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from enum import IntEnum
 from functools import cache
 
@@ -64,8 +64,8 @@ class LoopKinds:
 class Uniformity:
     """The analysis of one module for a number of replicas; results are cached by computation and argument kinds."""
 
-    def __init__(self, replicas: int, processes: Processes | None = None) -> None:
-        self.replicas, self.processes = replicas, processes
+    def __init__(self, replicas: int, processes: Processes | None = None, summed: Set[int] = frozenset()) -> None:
+        self.replicas, self.processes, self.summed = replicas, processes, summed
         self.every = replicas * (1 if processes is None else processes.count)
         """Number of replicas in all processes."""
         self.first = 0 if processes is None else replicas * processes.index
@@ -76,10 +76,11 @@ class Uniformity:
         self._computation = cache(self._results)
 
     def variables(self, module: Module, roles: Sequence[str]) -> dict[int, Differing]:
-        """The kind of each entry parameter: a variable varies if its new value may."""
+        """The kind of each entry parameter: a variable varies if its new value may, or is `summed`."""
         kinds = {
             number: Differing.STATE if role == "variable" else Differing.FIXED for number, role in enumerate(roles)
         }
+        kinds.update(dict.fromkeys(self.summed & module.aliases.keys(), self.different))
         while True:
             values = self._values(module.entry, [(kinds[number],) for number in range(len(roles))])
             varying = {n for n, k in module.aliases.items() if values[module.results[k]] == (Differing.VARYING,)}

@@ -154,6 +154,74 @@ def test_each_replica_draws_its_own_dropout(kit: Kit) -> None:
     assert set(np.unique(model.get_weights()[0])) == {-4.0, -2.0, 0.0}
 
 
+def test_metrics_that_the_model_does_not_know_are_of_all_replicas(kit: Kit) -> None:
+    keras = kit.keras
+    configure(3)
+    with IPUStrategy().scope():
+        error, largest = keras.metrics.MeanAbsoluteError(), keras.metrics.Sum()
+
+    class Own(keras.Sequential):
+        @property
+        def metrics(self) -> list[Any]:
+            return []
+
+        def train_step(self, batch: Any) -> Any:
+            error.update_state(batch[1], self(batch[0]))
+            largest.update_state(tf.reduce_max(batch[0]))
+            return {**super().train_step(batch), "error": error.result()}
+
+        def test_step(self, batch: Any) -> Any:
+            error.update_state(batch[1], self(batch[0]))
+            return {"error": error.result()}
+
+    with IPUStrategy().scope():
+        model = Own([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.0), "mse", steps_per_execution=2)
+    x = np.random.default_rng(0).normal(size=(BATCH * 6, 4)).astype(np.float32)
+    y = x[:, :1] + 1
+    expected = np.abs(y - x @ model.get_weights()[0]).mean()
+    logged = model.fit(x, y, BATCH, shuffle=False, verbose=0).history["error"][-1]
+    np.testing.assert_allclose([logged, error.result()], [expected] * 2, rtol=1e-5)
+    np.testing.assert_allclose(largest.result(), x.reshape(6, -1).max(1).sum(), rtol=1e-5)
+    error.reset_state()
+    evaluated = np.ravel(model.evaluate(x, y, BATCH, verbose=0))[-1]
+    np.testing.assert_allclose([evaluated, error.result()], [expected] * 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_metrics_of_functions_are_of_all_replicas(kit: Kit, replicas: int) -> None:
+    keras, strategy = kit.keras, IPUStrategy()
+    configure(replicas)
+    numbers = np.random.default_rng(1).normal(size=replicas * 6).astype(np.float32)
+    with strategy.scope():
+        mean, count = keras.metrics.Mean(), keras.metrics.Sum()
+        curve = keras.metrics.AUC(num_thresholds=7)
+        elements = iter(tf.data.Dataset.from_tensor_slices(numbers).batch(1, drop_remainder=True))
+
+        @tf.function(jit_compile=True)
+        def program(elements: Any) -> Any:
+            for _ in tf.range(2):
+                x = next(elements)
+                mean.update_state(x)
+                count.update_state(1.0)
+                curve.update_state(tf.cast(x > 0, tf.float32), tf.sigmoid(-x * x))
+            return mean.result()
+
+        seen = 0
+        for run in range(3):
+            own = strategy.run(program, args=(elements,))
+            till = 2 * replicas * (run + 1)
+            np.testing.assert_allclose(own, numbers[seen:till:replicas].mean(), rtol=1e-5)
+            np.testing.assert_allclose(mean.result(), numbers[seen:till].mean(), rtol=1e-5)
+            np.testing.assert_allclose(count.result(), till)
+            if run == 1:
+                mean.reset_state()
+                seen = till
+    whole = keras.metrics.AUC(num_thresholds=7)
+    whole.update_state(numbers > 0, 1 / (1 + np.exp(numbers**2)))
+    np.testing.assert_allclose(curve.result(), whole.result(), rtol=1e-5)
+
+
 def test_a_metric_that_is_not_a_sum_is_refused(kit: Kit) -> None:
     keras = kit.keras
 

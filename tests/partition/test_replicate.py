@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Set
 
 import numpy as np
 import pytest
@@ -47,27 +48,39 @@ def own_values(b: Builder, x: Instruction) -> Instruction:
     return b.multiply(x, b.broadcast(scale, x.array_shape.dimensions, ()))
 
 
-def agree(module: Module, roles: list[str], replicas: int, arguments: list[np.ndarray]) -> Replicated:
-    """Compares program and threads in two runs: the results of replica 0, and the values of all replicas' variables."""
-    made = replicate(module, roles, replicas)
+def agree(
+    module: Module, roles: list[str], replicas: int, arguments: list[np.ndarray], summed: Set[int] = frozenset()
+) -> Replicated:
+    """Compares program and threads in two runs: the results of replica 0, and the values of all replicas' variables.
+
+    Of the variables numbered `summed`, all replicas but the first begin with zeros, and the result is the sum.
+    """
+    made = replicate(module, roles, replicas, summed=summed)
     verify(made.module)
     assert not any(is_collective(i) for c in made.module.computations() for i in c.instructions)
     oracle, host = Replicas(replicas), Host()
-    own = [list(arguments) for _ in range(replicas)]
-    joint = [*arguments, *(np.stack([arguments[number]] * replicas) for number in made.rows)]
+    own = [
+        [0 * value if replica and number in summed else value for number, value in enumerate(arguments)]
+        for replica in range(replicas)
+    ]
+    rows_of = {number: [values[number] for values in own] for number in made.rows}
+    firsts = {number: [arguments[number]] if number in summed else [] for number in made.rows}
+    joint = [*arguments, *(np.stack([*firsts[number], *rows]) for number, rows in rows_of.items())]
     for _ in range(2):
         expected = oracle.run(module, own)
         with defined(host.custom_call):
             received = evaluate(made.module, joint)
-        for one, other in zip(received, expected[0], strict=False):
-            np.testing.assert_array_equal(one, other)
+        sums = {module.aliases[number] for number in summed}
+        for index, (one, other) in enumerate(zip(received, expected[0], strict=False)):
+            np.testing.assert_array_equal(one, sum(each[index] for each in expected) if index in sums else other)
         for place, number in enumerate(made.rows):
             rows = received[len(expected[0]) + place]
-            np.testing.assert_array_equal(rows, [results[module.aliases[number]] for results in expected])
+            first = [received[module.aliases[number]]] if number in summed else []
+            np.testing.assert_array_equal(rows, first + [results[module.aliases[number]] for results in expected])
         for number, result in module.aliases.items():
             for replica in range(replicas):
                 own[replica][number] = expected[replica][result]
-                if number not in made.rows:
+                if number not in made.rows and number not in summed:
                     np.testing.assert_array_equal(expected[replica][result], received[result])
         for number, result in made.module.aliases.items():
             joint[number] = received[result]

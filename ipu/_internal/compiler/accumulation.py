@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from engine.ir import Shape
 from engine.partition.accumulation import Accumulation
@@ -22,13 +23,16 @@ class ReplicaRows:
     """The replicas' own values of a variable, [replicas, ...]: the variable itself shows replica 0's.
 
     They live as long as the program. After a change of the variable outside the program, all replicas start from it.
+    With `sums`, the variable shows their sum, which is a row before them: then one replica, the `first`, starts from
+    it, and the others from zero.
     """
 
     escaped = False
 
-    def __init__(self, variable: DeviceVariable, replicas: int) -> None:
+    def __init__(self, variable: DeviceVariable, replicas: int, sums: bool = False, first: bool = True) -> None:
         self._variable = variable
-        self._replicas = replicas
+        self._rows = replicas + sums
+        self._zeroed = slice(1 + first, None) if sums else slice(0)
         self._buffer: DeviceBuffer | None = None
 
     @property
@@ -51,10 +55,12 @@ class ReplicaRows:
         first = self._variable.device_buffer()
         if self._buffer is None:
             shape = first.shape
-            self._buffer = DeviceBuffer(Shape(shape.element_type, (self._replicas, *shape.dimensions)))
+            self._buffer = DeviceBuffer(Shape(shape.element_type, (self._rows, *shape.dimensions)))
         elif self._buffer.begins_with(first):
             return self._buffer
-        self._buffer.write(np.broadcast_to(first.read(), self._buffer.shape.dimensions))
+        rows = np.repeat(first.read()[None], self._rows, 0)
+        rows[self._zeroed] = 0
+        self._buffer.write(rows)
         return self._buffer
 
     def device_written(self, run: object = None) -> None:
@@ -72,8 +78,8 @@ def accumulated(
 ) -> TracedStep:
     """The step of `accumulation.micro_batches` batches of `traced`, which was traced with marks.
 
-    `once` are the TensorFlow variables of optimizers, `metrics` the variables of metrics. `repeat` gets these, and
-    `processes` and `training`.
+    `once` are the TensorFlow variables of optimizers, `metrics` the variables of metrics, besides those that are
+    summed on read. `repeat` gets these, and `processes` and `training`.
     Raises ConfigurationError for steps that cannot be cut at their gradients, and for metrics that replicas cannot
     share.
     """
@@ -88,7 +94,7 @@ def accumulated(
         traced.roles,
         accumulation,
         once=numbers.of(once),
-        metrics=numbers.of(metrics),
+        metrics=numbers.of(metrics) | numbers.summed,
         names=numbers.names,
         processes=processes,
         training=training,
@@ -108,6 +114,11 @@ class VariableNumbers:
         """Names of the variables, for messages."""
         return {number: _tensorflow_variable(variable).name for number, variable in self.variables.items()}
 
+    @property
+    def summed(self) -> set[int]:
+        """The numbers of variables that are sums over replicas where they are read, as those of metrics are."""
+        return {number for number, each in self.variables.items() if _is_summed(getattr(each, "variable", each))}
+
     def of(self, wanted: Iterable[Any]) -> set[int]:
         """The numbers of those TensorFlow variables that the step has."""
         numbers = {id(_tensorflow_variable(variable)): number for number, variable in self.variables.items()}
@@ -118,6 +129,11 @@ def variable_numbers(traced: TracedStep) -> VariableNumbers:
     """The variables of a step as it was traced."""
     parameters = [number for number, role in enumerate(traced.roles) if role == "variable"]
     return VariableNumbers(dict(zip(parameters, traced.variables, strict=True)))
+
+
+def _is_summed(variable: Any) -> bool:
+    on_read = getattr(variable, "synchronization", None) is tf.VariableSynchronization.ON_READ
+    return on_read and variable.aggregation == tf.VariableAggregation.SUM
 
 
 def _tensorflow_variable(variable: DeviceVariable) -> Any:

@@ -34,8 +34,9 @@ class PipelineProgram(TracedProgram):
     """A training step traced with marks as a pipeline: a step is one update.
 
     `pipelined` has the executed schedule, and the values stored between stages. `once` are the TensorFlow
-    variables of the optimizers, `metrics` those of metrics, `processes` as for `repeat`. Raises ConfigurationError,
-    StepCountError and UnsupportedOperation as `engine.partition.pipeline.pipeline`.
+    variables of the optimizers, `metrics` those of metrics besides the ones that are summed on read, `processes` as
+    for `repeat`. Raises ConfigurationError, StepCountError and UnsupportedOperation as
+    `engine.partition.pipeline.pipeline`.
     """
 
     _training = True
@@ -55,7 +56,7 @@ class PipelineProgram(TracedProgram):
         self.pipelined = pipeline(
             *(traced.module, traced.roles, pipelining),
             once=numbers.of(once),
-            metrics=numbers.of(metrics),
+            metrics=numbers.of(metrics) | numbers.summed,
             names=numbers.names,
             processes=processes,
             training=self._training,

@@ -11,7 +11,7 @@ from engine.ir.device_operations import OUTFEED, is_collective, queue_of, target
 from engine.partition.batch_norm_groups import group_of, is_statistic
 from engine.partition.processes import Processes
 from engine.partition.replicate import replicate
-from ipu._internal.compiler.accumulation import ReplicaRows
+from ipu._internal.compiler.accumulation import ReplicaRows, variable_numbers
 from ipu._internal.compiler.batch_norm import OPTION, in_a_pipeline
 from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.queues.registry import puts_replicas_together
@@ -48,7 +48,7 @@ def alone(traced: TracedStep, replicas: int, processes: Processes | None = None)
             f"IPUStrategy.run, or set auto_select_ipus = 1."
         )
     _check_queues(traced, replicas)
-    traced = replicated(traced, 1, processes) if found or spans else traced
+    traced = replicated(traced, 1, processes, sums=False) if found or spans else traced
     return replace(traced, sequential=replicas)
 
 
@@ -99,23 +99,25 @@ def _check_queues(traced: TracedStep, replicas: int) -> None:
                 pending.append(inside)
 
 
-def replicated(traced: TracedStep, replicas: int, processes: Processes | None = None) -> TracedStep:
+def replicated(traced: TracedStep, replicas: int, processes: Processes | None = None, sums: bool = True) -> TracedStep:
     """The step that `replicas` replicas execute together; for one replica, collectives are simplified.
 
-    With `processes`, each process has `replicas` replicas, and collectives span the processes.
+    With `processes`, each process has `replicas` replicas, and collectives span the processes. If it `sums`, variables
+    that are summed on read, as those of metrics are, show their sums over replicas.
 
     Raises ConfigurationError for replica groups that do not divide, and for collectives and queues in a loop or branch
     that only some replicas enter; AccumulationLoopError, a FailedPreconditionError, where gradients are accumulated
     outside of a loop or in one whose number of iterations is no multiple of the batches in an update.
     """
-    numbers = [number for number, role in enumerate(traced.roles) if role == "variable"]
-    by_number = dict(zip(numbers, traced.variables, strict=True))
-    names = {number: variable.name for number, variable in by_number.items()}
+    numbers = variable_numbers(traced)
+    names = {number: variable.name for number, variable in numbers.variables.items()}
+    summed = numbers.summed if sums else set()
     try:
-        made = replicate(traced.module, traced.roles, replicas, names, processes)
+        made = replicate(traced.module, traced.roles, replicas, names, processes, summed)
     except StepCountError as error:
         raise AccumulationLoopError(str(error)) from error
-    rows = [ReplicaRows(by_number[number], replicas) for number in made.rows]
+    first = processes is None or processes.index == 0
+    rows = [ReplicaRows(numbers.variables[n], replicas, n in summed, first) for n in made.rows]
     variables = [*traced.variables, *rows]
     traced = replace(traced, replicas=replicas, alone=traced, processes=processes)
     return replace(traced, module=made.module, roles=made.roles, variables=variables)

@@ -70,6 +70,21 @@ def train(name: str, keras: object, accumulation: int, group: int, stages: int =
         results[f"{name}.weight{number}"] = np.asarray(weight)
 
 
+def count_in_function(name: str, keras: object) -> None:
+    """Updates a metric in a function with the numbers of the replicas, twice."""
+    with strategy.scope():
+        mean = keras.metrics.Mean()
+
+        @tf.function(jit_compile=True)
+        def counted() -> None:
+            mean.update_state(tf.cast(replication_ops.replication_index(), tf.float32))
+
+        for _ in range(2):
+            strategy.run(counted)
+        assert (float(mean.result()), float(np.asarray(mean.count))) == (1.5, 2 * REPLICAS)
+    results[f"{name}.mean"] = np.asarray(mean.result())
+
+
 @tf.function(jit_compile=True)
 def collectives(values: tf.Tensor) -> dict[str, tf.Tensor]:
     """Collectives of all replicas and of groups, on values that differ by replica; results of all, in order."""
@@ -120,6 +135,7 @@ for framework in sys.argv[2:]:
         import keras as framework_module
     else:
         import tf_keras as framework_module
+    count_in_function(framework, framework_module)
     train(framework, framework_module, *map(int, numbers))
 if index == 0:
     np.savez(sys.argv[1], **results)
