@@ -124,7 +124,10 @@ def _loop(
             return [counter + 1, *kept]
 
     ended, *results = tf.while_loop(
-        within, iteration, [tf.constant(0), *values], parallel_iterations=1, maximum_iterations=maximum_iterations
+        *(within, iteration, [tf.constant(0), *values]),
+        parallel_iterations=1,
+        maximum_iterations=maximum_iterations,
+        name="",  # its variables have the names of those around it
     )
     if not values:
         with tf.control_dependencies([ended]):

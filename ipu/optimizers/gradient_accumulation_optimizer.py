@@ -95,7 +95,7 @@ class _Accumulating(IpuOptimizer):
             with tf.control_dependencies([applied]):
                 return tf.constant(True)
 
-        return tf.cond(last, in_present_scope(update), lambda: tf.constant(False))
+        return tf.cond(last, in_present_scope(update), lambda: tf.constant(False), name="")
 
 
 class GradientAccumulationOptimizerV2(_Accumulating):

@@ -12,7 +12,9 @@ import tensorflow.compat.v1 as v1
 from tensorflow.python import ipu
 
 from engine.errors import UnsupportedOperation
+from ipu._internal.compiler import fixed_variables
 from ipu._internal.compiler.calling import program_of_function
+from ipu._internal.compiler.emission import module_of
 from tests.keras.helpers import assert_close
 
 Use = Callable[[tf.Variable], tf.Tensor]
@@ -125,6 +127,26 @@ def test_a_session_says_that_it_has_no_value_while_it_compiles(
             session.run(v1.global_variables_initializer())
             with pytest.raises((UnsupportedOperation, tf.errors.OpError), match="variable 'count"):
                 session.run(out)
+
+
+@pytest.mark.parametrize("place", [0, 3, 9])
+def test_a_session_finds_one_variable_of_many(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        compiled.append(args)
+        return module_of(*args, **kwargs)
+
+    monkeypatch.setattr(fixed_variables, "module_of", counted)
+    with tf.Graph().as_default():
+        counts = [v1.get_variable(f"count_{k}", initializer=3, use_resource=True) for k in range(10)]
+        with ipu.scopes.ipu_scope("/device:IPU:0"):
+            out = ipu.ipu_compiler.compile(lambda: tf.fill([counts[place]], tf.add_n([each * 2 for each in counts])))
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            with pytest.raises((UnsupportedOperation, tf.errors.OpError), match=f"variable 'count_{place}'"):
+                session.run(out)
+    assert len(compiled) <= 10
 
 
 def test_a_session_refuses_an_operation_without_naming_variables() -> None:

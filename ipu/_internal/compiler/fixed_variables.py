@@ -63,28 +63,35 @@ def _is_read(handle: tf.Tensor, is_passed: bool) -> bool:
 
 def needed_parameter(concrete: Any, numbers: Sequence[int]) -> int | None:
     """The first of these parameters, if any, whose value decides how XLA refuses a function without arguments."""
-    for number in numbers:
-        if _handle_data(concrete.captured_inputs[number]).dtype in INTEGERS:
-            first, second = _for_two_values(concrete, number)
-            if first != second:
-                return number
-    return None
+    numbers = [number for number in numbers if _handle_data(concrete.captured_inputs[number]).dtype in INTEGERS]
+    if not numbers or not _decide(concrete, numbers):
+        return None
+    while len(numbers) > 1:
+        half = numbers[: len(numbers) // 2]
+        numbers = half if _decide(concrete, half) else numbers[len(half) :]
+    return numbers[0]
+
+
+def _decide(concrete: Any, numbers: Sequence[int]) -> bool:
+    """Whether the module, or why XLA refuses it, depends on the values of captured variables."""
+    first, second = _for_two_values(concrete, numbers)
+    return first != second
 
 
 def _differs(concrete: Any, number: int) -> bool:
     """Whether the module, which XLA has for the present value, depends on the value of a captured variable."""
-    found = _for_two_values(concrete, number)
+    found = _for_two_values(concrete, [number])
     return found[0] != found[1] or isinstance(found[0], str)
 
 
-def _for_two_values(concrete: Any, number: int) -> list[list[Any] | str]:
-    """The module's content for two values of a captured variable, or why XLA refuses them."""
+def _for_two_values(concrete: Any, numbers: Sequence[int]) -> list[list[Any] | str]:
+    """The module's content for two values of some captured variables, or why XLA refuses them."""
     captured, found = list(concrete.captured_inputs), list[list[Any] | str]()
-    for ones in (1, 2):
+    for value in (1, 2):
         with tf.init_scope():
-            stand_in = _of_value(captured[number], ones)
+            stand_ins = {number: _of_value(captured[number], value) for number in numbers}
         try:
-            given = [*captured[:number], stand_in.handle, *captured[number + 1 :]]
+            given = [stand_ins[k].handle if k in stand_ins else each for k, each in enumerate(captured)]
             found.append(_content(module_of(concrete, [], captured=given)))
         except UnsupportedOperation as error:
             found.append(str(error))

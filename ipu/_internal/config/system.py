@@ -201,8 +201,7 @@ def configure_ipu_system(config: OptionTree, device: str = "cpu", reset_configur
     normalise_selection(config)
     validate(config, on_ipu_model())
     _notice_unusual_devices(config)
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None and not tensorflow.executing_eagerly():
+    if "tensorflow" in sys.modules:
         import_module("ipu._internal.graphs.session_operations")  # extends sessions for operations on IPUs
     with _lock:
         if _system.configured and _system.config.to_dict() == config.to_dict():

@@ -28,12 +28,13 @@ from tensorflow.python.ops import (
     gen_string_ops,
     gen_training_ops,
     script_ops,
+    while_v2,
 )
 
 from ipu._internal.compiler.candidate_sampling import SAMPLERS
+from ipu._internal.compiler.control_flow import conditional, loop
 from ipu._internal.compiler.gradient_functions import symbolic_gradient
 from ipu._internal.compiler.growing_arrays import set_item
-from ipu._internal.compiler.known_conditions import conditional
 from ipu._internal.compiler.matrix_resizing import area, bicubic
 from ipu._internal.compiler.nearest_resizing import nearest_neighbor, nearest_neighbor_gradient
 from ipu._internal.compiler.sparse_products import sparse_by_dense
@@ -61,6 +62,7 @@ def replace_host_operations() -> None:
     _replace(gen_sparse_ops, "sparse_tensor_dense_mat_mul", sparse_by_dense)
     _replace(gen_resource_variable_ops, "resource_gather_nd", _gather_nd)
     _replace(cond_v2, "cond_v2", conditional)
+    _replace(while_v2, "while_loop", loop)
     _replace(gen_functional_ops, "symbolic_gradient", symbolic_gradient)
     _replace(gen_list_ops, "tensor_list_set_item", set_item)
     _replace(gen_math_ops, "arg_max", partial(_among_numbers, tf.greater))

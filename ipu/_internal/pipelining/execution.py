@@ -64,6 +64,7 @@ class _Scheduled:
                 self._iteration,
                 [tf.constant(0), *inputs],
                 parallel_iterations=1,
+                name="",
             )
         with tf.control_dependencies([results[0]]):
             return tf.no_op()

@@ -119,7 +119,7 @@ class GradientSums:
                 zeroed = [total.assign(tf.zeros_like(total), read_value=False) for total in self._sums]
             return tf.group(*zeroed)
 
-        return tf.cond(is_last, update, tf.no_op)
+        return tf.cond(is_last, update, tf.no_op, name="")
 
 
 def _build(optimizer: Optimizer, variables: list[Any]) -> None:

@@ -34,7 +34,8 @@ class TracedMicroBatchLoop:
             approved(tf.cast(self._arguments.count, tf.int32), self._check)
             * self._arguments.batch_serialization_iterations
         )
-        results = tf.while_loop(self._within, self._iteration, [tf.constant(0), count, *inputs], parallel_iterations=1)
+        state = [tf.constant(0), count, *inputs]
+        results = tf.while_loop(self._within, self._iteration, state, parallel_iterations=1, name="")
         with tf.control_dependencies([results[0]]):
             return tf.no_op()
 

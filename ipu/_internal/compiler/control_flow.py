@@ -1,4 +1,7 @@
-"""Conditionals whose condition is known while TensorFlow traces: one branch is traced, as XLA checks shapes in both."""
+"""Conditionals and loops: where a condition is known, one branch is traced, as XLA checks shapes in both.
+
+Loops and branches begin in the name scopes that they have in TensorFlow 1.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.smart_cond import smart_constant_value
 
-Branch = Callable[[], Any]
+from ipu._internal.name_scopes import scope_of_control_flow
+
+Branch = Callable[..., Any]
 
 
 def conditional(
@@ -22,9 +27,16 @@ def conditional(
     pred = pred.read_value() if isinstance(pred, tf.Variable) else pred
     known: Any = None if isinstance(pred, bool) else smart_constant_value(pred)
     if known is None or np.ndim(known):
-        return original(pred, true_fn, false_fn, name=name)
+        with scope_of_control_flow(name, "cond") as (name, scoped):
+            return original(pred, scoped(true_fn), scoped(false_fn), name=name)
     with tf.name_scope(name or "cond"):
         return tf.nest.map_structure(lambda leaf: _returned(leaf, pred), (true_fn if known else false_fn)())
+
+
+def loop(original: Callable[..., Any], cond: Branch, body: Branch, *args: Any, name: str | None, **kwargs: Any) -> Any:
+    """`original` with a condition and a body that begin in the loop's scope."""
+    with scope_of_control_flow(name, "while") as (name, scoped):
+        return original(scoped(cond), scoped(body), *args, name=name, **kwargs)
 
 
 def _returned(leaf: Any, pred: Any) -> Any:
