@@ -19,6 +19,8 @@ from ipu._internal.thread_values import ThreadValue
 from keras_ext.acceleration import AcceleratingStrategy, Fallback, belong, plain, suspended
 from keras_ext.attempts import Attempt, Replayed, attempt, replayed_of
 from keras_ext.batch_hooks import see_batches
+from keras_ext.data_kinds import Kinds, kinds_of
+from keras_ext.errors import UnsupportedData
 from keras_ext.frameworks.common import outside_of_strategies
 from keras_ext.model_copies import forget_traces
 from keras_ext.own_functions import refuse_own_function
@@ -49,7 +51,8 @@ class _Accelerated:
 
     chooses_steps: bool = True
     steps: int = 1
-    refused: set[str] = field(default_factory=set)
+    refused: dict[str, Kinds | None] = field(default_factory=dict)
+    """Modes that the engine refuses, each with the kinds of data that alone are refused, None for all."""
 
 
 @dataclass(frozen=True)
@@ -154,12 +157,15 @@ def _run_accelerated(
     state = vars(model).setdefault("_ipu_accelerated", _Accelerated())
     # An evaluation in a fit takes the steps of the fit: its data have been opened with that number.
     chooses = state.chooses_steps and _running.value is not model
-    shown = None
+    shown, given = None, dict(call.arguments)
+    of_data = state.refused.get(mode)
+    if of_data is not None and of_data != kinds_of(given):
+        _ask_again(model, state, mode)
     if name in LOOPS and mode not in state.refused:
         try:
             refuse_own_function(model, mode)
         except UnsupportedOperation as error:
-            state.refused.add(mode)
+            state.refused[mode] = None
             _note_fallback(strategy, model, name, error)
     if chooses and name in LOOPS and mode not in state.refused:
         shows = call.arguments.get("verbose", "auto") in ("auto", 1)
@@ -191,15 +197,25 @@ def _run_accelerated(
             if has_run():
                 error.add_note(f"Plain Keras does not continue this {name} batch by batch: {CONTINUES}.")
                 raise
-            state.refused.add(mode)
+            state.refused[mode] = kinds_of(given) if isinstance(error, UnsupportedData) else None
             _note_fallback(strategy, model, name, error)
         if begun is not None:
             begun.refuse()
             if begun.callback_list is not None:
                 call.arguments["callbacks"] = begun.callback_list
-        with attempt.replaced_by(begun):
-            _rewind(framework, call.arguments)
-            return _run_plain(framework, mode, method, model, call, state, chooses)
+        try:
+            with attempt.replaced_by(begun):
+                _rewind(framework, call.arguments)
+                return _run_plain(framework, mode, method, model, call, state, chooses)
+        except Exception:
+            _ask_again(model, state, mode)  # the call was wrong, perhaps not the model
+            raise
+
+
+def _ask_again(model: KerasModel, state: _Accelerated, mode: str) -> None:
+    """Lets the engine run a mode that it has refused."""
+    state.refused.pop(mode, None)
+    _drop_plain_functions(model, mode)
 
 
 def _make_replayed(
@@ -236,7 +252,12 @@ def _set_steps(framework: AcceleratedKeras, model: KerasModel, state: _Accelerat
         return
     framework.set_steps(model, steps)
     state.steps = steps
-    for mode in ("train", "test", "predict"):
+    _drop_plain_functions(model, "train", "test", "predict")
+
+
+def _drop_plain_functions(model: KerasModel, *modes: str) -> None:
+    """Drops functions that plain Keras has made."""
+    for mode in modes:
         if not isinstance(getattr(model, f"{mode}_function"), StepFunction):
             setattr(model, f"{mode}_function", None)
 

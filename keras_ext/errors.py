@@ -7,7 +7,11 @@ class EagerExecutionError(ConfigurationError, RuntimeError):
     """A model of the strategy with run_eagerly=True, which the engine does not support."""
 
 
-class RaggedInput(UnsupportedOperation, ValueError):
+class UnsupportedData(UnsupportedOperation):
+    """Data that the engine cannot read, whatever the model is."""
+
+
+class RaggedInput(UnsupportedData, ValueError):
     """Rows of different lengths, which neither an IPU nor Keras' own layers accept."""
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from engine.errors import UnsupportedOperation
 from engine.ir.shape import ELEMENT_TYPES
-from keras_ext.errors import RaggedInput
+from keras_ext.errors import RaggedInput, UnsupportedData
 from keras_ext.types import Nest
 
 
@@ -15,7 +14,7 @@ def as_array(value: Nest) -> np.ndarray | None:
     """A C-contiguous array in native byte order, without a copy where possible; None for an absent optional.
 
     Sparse tensors and SciPy's sparse arrays are made dense: programs for an IPU have dense arrays only.
-    Raises RaggedInput, also a ValueError, for ragged tensors, UnsupportedOperation for strings, and TensorFlow's errors
+    Raises RaggedInput, also a ValueError, for ragged tensors, UnsupportedData for strings, and TensorFlow's errors
     for objects.
     """
     if type(value) is np.ndarray and value.flags.c_contiguous and value.dtype.isnative and value.dtype in ELEMENT_TYPES:
@@ -53,8 +52,8 @@ def _ragged(shape: tf.TensorShape) -> RaggedInput:
     )
 
 
-def _no_numbers(dtype: np.dtype) -> UnsupportedOperation:
-    return UnsupportedOperation(
+def _no_numbers(dtype: np.dtype) -> UnsupportedData:
+    return UnsupportedData(
         f"Expected arrays of numbers or booleans ({', '.join(map(str, ELEMENT_TYPES))}). "
         f"Received: dtype {dtype}. Encode such data on the host, in the input pipeline."
     )

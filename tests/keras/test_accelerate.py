@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 import ipu
 from engine.errors import UnsupportedOperation
-from keras_ext.accelerated_methods import STEPS
+from keras_ext.accelerated_methods import MODES, STEPS
 from keras_ext.batch_hooks import see_batches
 from keras_ext.training import StepFunction
 from tests.keras.accelerated import assert_same_fit, both, in_float64
@@ -142,6 +143,52 @@ def test_plain_keras_runs_what_the_engine_refuses(kit: Kit, caplog: pytest.LogCa
     assert f"{fast.name!r} runs fit with plain Keras: " in caplog.text
     assert caplog.text.count("'Qr'") == 1
     assert fast.train_on_batch(x[:8], y[:8]) == pytest.approx(plain.train_on_batch(x[:8], y[:8]), rel=1e-5)
+
+
+@pytest.mark.parametrize("wrong", ["text", "ragged", "rank"])
+def test_the_engine_runs_calls_after_one_with_wrong_data(kit: Kit, wrong: str) -> None:
+    x, y = data()
+    with ipu.accelerate() as acceleration:
+        model = kit.sequential()
+        model.compile("sgd", "sparse_categorical_crossentropy")
+    no_numbers = {"text": np.array([["a"] * x.shape[1]] * len(x)), "rank": np.zeros((len(x), 2, 5), np.float32)}
+    refused = no_numbers.get(wrong, tf.RaggedTensor.from_row_lengths(np.ravel(x), [x.shape[1]] * len(x)))
+    calls = {
+        "fit": lambda x: model.fit(x, y, verbose=0),
+        "evaluate": lambda x: model.evaluate(x, y, verbose=0),
+        "predict": lambda x: model.predict(x, verbose=0),
+        "train_on_batch": lambda x: model.train_on_batch(x, y),
+        "predict_on_batch": lambda x: model.predict_on_batch(x),
+    }
+    for name, call in calls.items():
+        for _ in range(2):
+            with contextlib.suppress(Exception):
+                call(refused)
+        call(x)
+        function = getattr(model, f"{MODES[name]}_function")
+        assert isinstance(function, StepFunction) and function.calls, name
+    assert len(acceleration.fallbacks) <= 2 * len(calls)
+
+
+def test_data_that_are_refused_again_keep_the_functions_of_plain_keras(kit: Kit) -> None:
+    keras = kit.keras
+    words = np.array([["a"], ["b"]] * 8, object)
+
+    class Length(keras.layers.Layer):
+        def call(self, inputs: Any) -> Any:
+            return tf.cast(tf.strings.length(inputs), tf.float32)
+
+    with ipu.accelerate() as acceleration:
+        model = keras.Sequential([keras.layers.Input((1,), dtype="string"), Length(), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", jit_compile=False)
+    targets = np.ones((16, 1), np.float32)
+    model.train_on_batch(tf.constant(words), targets)
+    made = model.train_function
+    for _ in range(2):
+        model.train_on_batch(tf.constant(words[:8]), targets[:8])
+        model.fit(tf.constant(words), targets, verbose=0)
+        assert model.train_function is made
+    assert [each.method for each in acceleration.fallbacks] == ["train_on_batch"]
 
 
 def test_plain_keras_runs_eagerly(kit: Kit) -> None:
