@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from engine.errors import UnsupportedOperation
 from ipu import functional_ops, pipelining_ops
+from ipu import loops as loops_of_ipu
 from ipu.ipu_compiler import compile as compile_program
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedQueue
@@ -48,7 +49,7 @@ def in_loop(rows: tf.Tensor, size: int) -> tf.Tensor:
     loop = tf.while_loop(
         lambda k, _: k < 5, lambda k, a: (k + 1, a.write(k, rows[k] * 2)), (0, array), maximum_iterations=5
     )
-    return tf.ensure_shape(loop[1].stack(), [size, 3])
+    return loop[1].stack()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -86,26 +87,133 @@ def test_arrays_in_loops_keep_their_size() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
+LIMITS = [(-2, 3), (1, 7), (1, 3), (0, 3), (0, 4)]
+
+
+def loops(seed: int) -> Callable[[tf.Tensor], tf.Tensor]:
+    """A loop that writes one or two elements in each iteration, by counters that begin and end anywhere."""
+    generator = np.random.default_rng(seed)
+    first, most, scale, size, form = (int(generator.integers(*limits)) for limits in LIMITS)
+    step = int(generator.choice([-2, -1, 1, 3]))
+    last = first + step * (most - 1)
+    offset = -scale * min(first, last)
+
+    def going_on(k: tf.Tensor, *_: object) -> tf.Tensor:
+        within = k * step < (last + step) * step
+        among = (k - first) // step < most
+        return [within, tf.not_equal(k, last + step), among, tf.logical_and(within, k < 99)][form]
+
+    def body(k: tf.Tensor, array: tf.TensorArray, x: tf.Tensor) -> object:
+        array = array.write(k * scale + offset, x)
+        if seed % 3 == 0:
+            array = tf.cond(x[0] > 0, lambda: array.write(1, x * 2), lambda: array.write(1, -x))
+        elif seed % 3 == 1:
+            array = array.write(tf.cast(scale * k, tf.int32) + offset + 1, x * 3)
+        return k + step, array, x * 0.5
+
+    def written(rows: tf.Tensor) -> tf.Tensor:
+        array = tf.TensorArray(tf.float32, size, dynamic_size=True, element_shape=[3] if seed % 2 else None)
+        start = (tf.constant(first), array, rows[0])
+        grown = tf.while_loop(going_on, body, start, maximum_iterations=most + seed % 2)[1]
+        return grown.write(scale * most + size + 3, rows[0]).stack()
+
+    return written
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.sample(5)
+def test_arrays_grow_by_counters_of_loops(seed: int) -> None:
+    for a, b in zip(run(with_gradient(loops(seed))), plain(with_gradient(loops(seed))), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def by_autograph(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    squares, sums = (tf.TensorArray(tf.float32, 0, dynamic_size=True) for _ in range(2))
+    total = tf.zeros(3)
+    for k in tf.range(5):
+        squares = squares.write(k, rows[k] ** 2)
+    for row in rows:
+        total += row
+        sums = sums.write(0, total)
+    for k in tf.range(5, 11, 2):
+        squares = squares.write(k, total)
+    return squares.size(), squares.stack(), sums.stack()
+
+
+def nested(rows: tf.Tensor) -> tf.Tensor:
+    def outer(k: tf.Tensor, total: tf.Tensor) -> object:
+        array = tf.TensorArray(tf.float32, 0, dynamic_size=True)
+        array = tf.while_loop(lambda j, _: j < 4, lambda j, a: (j + 1, a.write(j, total * 0.5)), (0, array))[1]
+        return k + 1, total + tf.cond(total[0] > 0, lambda: tf.reduce_sum(array.stack()), lambda: array.read(3)[0])
+
+    return tf.while_loop(lambda k, _: k < 3, outer, (0, rows[0]))[1]
+
+
+@pytest.mark.parametrize("function", [by_autograph, nested])
+def test_arrays_grow_in_loops_of_any_kind(function: Callable[..., object]) -> None:
+    for a, b in zip(run(function), plain(function), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def by_values(rows: tf.Tensor, size: int) -> tf.Tensor:
+    """Indices that are computed."""
+    array = tf.TensorArray(tf.float32, size, dynamic_size=True, element_shape=[3])
+    place = tf.cast(tf.reduce_sum(rows * 0), tf.int32)
+    loop = tf.while_loop(
+        lambda k, _: k < 5, lambda k, a: (k + 1, a.write(k + place, rows[k])), (0, array), maximum_iterations=5
+    )
+    return tf.ensure_shape(loop[1].stack(), [size, 3])
+
+
+def ended(rows: tf.Tensor, least: float) -> tf.Tensor:
+    """A loop that ends at a value."""
+    array = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[3])
+    loop = tf.while_loop(
+        lambda k, _, x: tf.logical_and(k < 5, x[0] > least),
+        lambda k, a, x: (k + 1, a.write(k, x), x * 0.5),
+        (0, array, tf.abs(rows[0])),
+        maximum_iterations=9,
+    )
+    return loop[1].stack()
+
+
+def test_a_loop_with_an_array_that_grows_runs_to_its_end() -> None:
+    both = with_gradient(lambda rows: ended(rows, 0))
+    for a, b in zip(run(both), plain(both), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    least = float(abs(ROWS[0, 0])) * 0.2  # three iterations
+    with pytest.raises(tf.errors.InvalidArgumentError, match="all 5 iterations .* Received: 3. .* the size 5"):
+        run(lambda rows: ended(rows, least))
+
+
 @pytest.mark.parametrize("size", [0, 1, 4])
-def test_arrays_that_grow_in_loops_raise(size: int) -> None:
+def test_arrays_that_grow_by_values_raise(size: int) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match=BEYOND):
-        run(lambda rows: in_loop(rows, size))
+        run(lambda rows: by_values(rows, size))
     if size:  # XLA refuses to read an element of an empty list, as the gradient does
         with pytest.raises(tf.errors.InvalidArgumentError, match=BEYOND):
-            run(with_gradient(lambda rows: in_loop(rows, size)))
+            run(with_gradient(lambda rows: by_values(rows, size)))
 
 
-def test_programs_of_version_1_raise() -> None:
+def test_programs_of_version_1_grow_or_raise() -> None:
     with tf.Graph().as_default(), v1.Session() as session:
-        program = compile_program(lambda: in_loop(tf.constant(ROWS), 4))
+        program = compile_program(lambda: [in_loop(tf.constant(ROWS), 0), in_repeat(tf.constant(ROWS))])
+        for found in session.run(program):
+            np.testing.assert_array_equal(found, ROWS * 2)
+        program = compile_program(lambda: by_values(tf.constant(ROWS), 4))
         with pytest.raises(tf.errors.InvalidArgumentError, match=BEYOND):
             session.run(program)
 
 
-def test_outlined_functions_check_arrays() -> None:
-    np.testing.assert_array_equal(run(functional_ops.outlined_function(lambda rows: in_loop(rows, 5)))[0], ROWS * 2)
+def in_repeat(rows: tf.Tensor) -> tf.Tensor:
+    array = tf.TensorArray(tf.float32, 0, dynamic_size=True)
+    return loops_of_ipu.repeat(5, lambda k, a: (k + 1, a.write(k, rows[k] * 2)), [tf.constant(0), array])[1].stack()
+
+
+def test_outlined_functions_grow_or_check_arrays() -> None:
+    np.testing.assert_array_equal(run(functional_ops.outlined_function(lambda rows: in_loop(rows, 2)))[0], ROWS * 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match=BEYOND):
-        run(functional_ops.outlined_function(lambda rows: in_loop(rows, 4)))
+        run(functional_ops.outlined_function(lambda rows: by_values(rows, 4)))
 
 
 def test_pipelines_and_exports_refuse_arrays_that_may_grow(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.smart_cond import smart_constant_value
 
+from ipu._internal.compiler.growing_arrays import lengthened
 from ipu._internal.name_scopes import scope_of_control_flow
 
 Branch = Callable[..., Any]
@@ -34,9 +35,9 @@ def conditional(
 
 
 def loop(original: Callable[..., Any], cond: Branch, body: Branch, *args: Any, name: str | None, **kwargs: Any) -> Any:
-    """`original` with a condition and a body that begin in the loop's scope."""
+    """`original` with a condition and a body that begin in the loop's scope, and with arrays that grow."""
     with scope_of_control_flow(name, "while") as (name, scoped):
-        return original(scoped(cond), scoped(body), *args, name=name, **kwargs)
+        return lengthened(original(scoped(cond), scoped(body), *args, name=name, **kwargs))
 
 
 def _returned(leaf: Any, pred: Any) -> Any:

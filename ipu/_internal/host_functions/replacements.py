@@ -34,7 +34,7 @@ from tensorflow.python.ops import (
 from ipu._internal.compiler.candidate_sampling import SAMPLERS
 from ipu._internal.compiler.control_flow import conditional, loop
 from ipu._internal.compiler.gradient_functions import symbolic_gradient
-from ipu._internal.compiler.growing_arrays import set_item
+from ipu._internal.compiler.growing_arrays import set_item, stack
 from ipu._internal.compiler.matrix_resizing import area, bicubic
 from ipu._internal.compiler.nearest_resizing import nearest_neighbor, nearest_neighbor_gradient
 from ipu._internal.compiler.sparse_products import sparse_by_dense
@@ -65,6 +65,7 @@ def replace_host_operations() -> None:
     _replace(while_v2, "while_loop", loop)
     _replace(gen_functional_ops, "symbolic_gradient", symbolic_gradient)
     _replace(gen_list_ops, "tensor_list_set_item", set_item)
+    _replace(gen_list_ops, "tensor_list_stack", stack)
     _replace(gen_math_ops, "arg_max", partial(_among_numbers, tf.greater))
     _replace(gen_math_ops, "arg_min", partial(_among_numbers, tf.less))
     _replace(gen_nn_ops, "in_top_kv2", _in_top_k)
