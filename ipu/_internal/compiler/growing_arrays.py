@@ -65,11 +65,11 @@ def stack(
     input_handle: Any,
     element_shape: TensorLike,
     element_dtype: tf.DType,
-    num_elements: int = -1,
+    num_elements: int | None = -1,
     name: str | None = None,
 ) -> Any:
     """TensorListStack, whose result has a static shape if the list's length is known."""
-    length = _length(input_handle) if num_elements < 0 else None
+    length = _length(input_handle) if num_elements in (None, -1) else None
     return original(input_handle, element_shape, element_dtype, num_elements if length is None else length, name)
 
 
