@@ -13,26 +13,28 @@ from engine.ir.builder import Builder
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.run_passes import run_passes
 from engine.program.work.copy import Copy
-from tests.program.test_winograd_wide import KINDS, ROUNDING, is_transformed, made, operands, run
+from tests.program.test_winograd_wide import KINDS, ROUNDING, check_rounded_once, is_transformed, made, operands, run
 
 Shape = tuple[int, int, int, int]
 """Images, output positions, input and output features."""
 
 
-def convolution(kind: str, shape: Shape, taps: int, dilation: int, low: int, high: int) -> Module:
+def convolution(
+    kind: str, shape: Shape, taps: int, dilation: int, low: int, high: int, element_type: str = "f32"
+) -> Module:
     """A convolution with that padding, or a gradient by input or kernel, whose outputs have as many positions."""
     b, (images, positions, inputs, outputs) = Builder(), shape
-    x = b.parameter("f32", (images, positions + (taps - 1) * dilation - low - high, inputs))
+    x = b.parameter(element_type, (images, positions + (taps - 1) * dilation - low - high, inputs))
     if kind == "by kernel":
         window = WindowDimension(positions, stride=dilation, padding_low=low, padding_high=high)
         numbers = ConvolutionDimensionNumbers(2, 0, (1,), 0, 2, (1,), 1, 2, (0,))
-        return b.module(b.convolution(x, b.parameter("f32", (images, positions, outputs)), (window,), numbers))
+        return b.module(b.convolution(x, b.parameter(element_type, (images, positions, outputs)), (window,), numbers))
     reverse = kind == "by input"
     window = WindowDimension(
         taps, window_dilation=dilation, padding_low=low, padding_high=high, window_reversal=reverse
     )
     numbers = ConvolutionDimensionNumbers(0, 2, (1,), *((2, 1) if reverse else (1, 2)), (0,), 0, 2, (1,))
-    kernel = b.parameter("f32", (taps, *((outputs, inputs) if reverse else (inputs, outputs))))
+    kernel = b.parameter(element_type, (taps, *((outputs, inputs) if reverse else (inputs, outputs))))
     return b.module(b.convolution(x, kernel, (window,), numbers))
 
 
@@ -73,6 +75,26 @@ def test_results_are_those_of_the_definition(
     error = (run(module, [x, right]) - exact(kind, x, right, taps, dilation, low, high)) / scale
     assert 0 < np.sqrt(np.square(error).mean()) < 4 * ROUNDING
     assert np.abs(error).max() < 50 * ROUNDING
+
+
+@pytest.mark.parametrize("element_type", ["f16", "bf16"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("shape", "taps", "dilation", "low", "high"), CASES[1::2])
+def test_half_is_rounded_once(
+    kind: str,
+    shape: Shape,
+    taps: int,
+    dilation: int,
+    low: int,
+    high: int,
+    element_type: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    module = convolution(kind, shape, taps, dilation, low, high, element_type)
+    assert is_transformed(made(module))
+    x, right = operands(module)
+    check_rounded_once(run(module, [x, right]), exact(kind, x, right, taps, dilation, low, high))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -45,7 +45,7 @@ class Case:
         return rows, columns
 
 
-def module(kind: str, case: Case) -> Module:
+def module(kind: str, case: Case, element_type: str = "f32") -> Module:
     """The convolution, or its gradient by input (a transposed convolution) or kernel, as TensorFlow writes it."""
     b = Builder()
     along = list(zip(case.size, case.field, case.taps, case.steps, case.low, strict=True))
@@ -55,19 +55,19 @@ def module(kind: str, case: Case) -> Module:
         sides = zip(case.taps, case.steps, case.low, case.high, strict=True)
         window = tuple(WindowDimension(t, s, low, high) for t, s, low, high in sides)
         numbers = ConvolutionDimensionNumbers(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
-        return b.module(b.convolution(b.parameter("f32", x), b.parameter("f32", kernel), window, numbers))
+        return b.module(b.convolution(b.parameter(element_type, x), b.parameter(element_type, kernel), window, numbers))
     if kind == "by input":
         window = tuple(
             WindowDimension(t, 1, t - 1 - low, n - (out - 1) * s - 1 + low, base_dilation=s, window_reversal=True)
             for n, out, t, s, low in along
         )
         numbers = ConvolutionDimensionNumbers(0, 3, (1, 2), 3, 2, (0, 1), 0, 3, (1, 2))
-        return b.module(b.convolution(b.parameter("f32", g), b.parameter("f32", kernel), window, numbers))
+        return b.module(b.convolution(b.parameter(element_type, g), b.parameter(element_type, kernel), window, numbers))
     window = tuple(
         WindowDimension(out, 1, low, t + (out - 1) * s - n - low, window_dilation=s) for n, out, t, s, low in along
     )
     numbers = ConvolutionDimensionNumbers(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1))
-    return b.module(b.convolution(b.parameter("f32", x), b.parameter("f32", g), window, numbers))
+    return b.module(b.convolution(b.parameter(element_type, x), b.parameter(element_type, g), window, numbers))
 
 
 def exact(kind: str, case: Case, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -99,14 +99,19 @@ def exact(kind: str, case: Case, left: np.ndarray, right: np.ndarray) -> np.ndar
 
 
 def half_units(kind: str, case: Case) -> np.ndarray:
-    """Errors of normal numbers, in half units of the last place of the sum of magnitudes.
+    """Errors of normal numbers, in half units of the last place of the sum of magnitudes."""
+    built = module(kind, case)
+    left, right = operands(built)
+    return (run(built, [left, right]) - exact(kind, case, left, right)) / last_place(kind, case, left, right)
+
+
+def last_place(kind: str, case: Case, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Half units of the last place of the sums of magnitudes in float32.
 
     The sum counts as at least a quarter of the mean sum: outputs that only read zeros also have errors of their tiles.
     """
-    built = module(kind, case)
-    left, right = operands(built)
     scale = exact(kind, case, abs(left), abs(right)) * 2.0**-24
-    return (run(built, [left, right]) - exact(kind, case, left, right)) / np.maximum(scale, scale[scale > 0].mean() / 4)
+    return np.maximum(scale, scale[scale > 0].mean() / 4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -175,6 +180,21 @@ def test_random_sizes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = random_case(np.random.default_rng(seed))
     for kind in KINDS:
         assert np.abs(half_units(kind, case)).max() < 200 * ROUNDING, (kind, case)
+
+
+@pytest.mark.parametrize("element_type", ["f16", "bf16"])
+@pytest.mark.parametrize("seed", more_seeds(range(6), 60))
+def test_half_is_rounded_once(seed: int, element_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors are those of float32 and of one rounding: half a unit of the last place of 11 or 8 bits."""
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    case, bits = random_case(np.random.default_rng(seed)), {"f16": 11, "bf16": 8}[element_type]
+    for kind in KINDS:
+        built = module(kind, case, element_type)
+        left, right = operands(built)
+        expected = exact(kind, case, left, right)
+        error = abs(run(built, [left, right]).astype(np.float64) - expected)
+        most = 200 * ROUNDING * last_place(kind, case, left, right)
+        assert (error <= most + 2.0**-bits * (abs(expected) + most) + 2.0**-25).all(), (kind, case)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -33,10 +33,10 @@ Shape = tuple[int, int, int, int, int]
 Pair = tuple[int, int]
 
 
-def convolution(kind: str, shape: Shape, taps: Pair, padding: Pair) -> Module:
+def convolution(kind: str, shape: Shape, taps: Pair, padding: Pair, element_type: str = "f32") -> Module:
     """A convolution of NHWC and HWIO; the gradient by the kernel has the image of output gradients as its window."""
     b, (images, rows, columns, inputs, outputs) = Builder(), shape
-    x = b.parameter("f32", (images, rows, columns, inputs))
+    x = b.parameter(element_type, (images, rows, columns, inputs))
     field = tuple(s + 2 * p - t + 1 for s, p, t in zip((rows, columns), padding, taps, strict=True))
     sizes = field if kind == "by kernel" else taps
     window = tuple(
@@ -45,11 +45,11 @@ def convolution(kind: str, shape: Shape, taps: Pair, padding: Pair) -> Module:
     )
     if kind == "by kernel":
         numbers = ConvolutionDimensionNumbers(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1))
-        return b.module(b.convolution(x, b.parameter("f32", (images, *field, outputs)), window, numbers))
+        return b.module(b.convolution(x, b.parameter(element_type, (images, *field, outputs)), window, numbers))
     features = (3, 2) if kind == "by input" else (2, 3)
     numbers = ConvolutionDimensionNumbers(0, 3, (1, 2), *features, (0, 1), 0, 3, (1, 2))
     of_kernel = (outputs, inputs) if kind == "by input" else (inputs, outputs)
-    return b.module(b.convolution(x, b.parameter("f32", (*taps, *of_kernel)), window, numbers))
+    return b.module(b.convolution(x, b.parameter(element_type, (*taps, *of_kernel)), window, numbers))
 
 
 def exact(kind: str, x: np.ndarray, right: np.ndarray, taps: Pair, padding: Pair) -> np.ndarray:
@@ -79,7 +79,8 @@ def is_transformed(program: Program) -> bool:
 
 def operands(module: Module) -> list[np.ndarray]:
     rng = np.random.default_rng(1)
-    return [rng.normal(size=p.array_shape.dimensions).astype(np.float32) for p in module.entry.parameters]
+    shapes = [p.array_shape for p in module.entry.parameters]
+    return [rng.normal(size=shape.dimensions).astype(shape.dtype) for shape in shapes]
 
 
 def run(module: Module, values: list[np.ndarray]) -> np.ndarray:
@@ -144,6 +145,35 @@ def test_errors_of_many_features(kind: str) -> None:
     error = (run(module, [x, right]) - exact(kind, x, right, taps, padding)) / scale
     assert np.sqrt(np.square(error).mean()) < 3 * ROUNDING
     assert np.abs(error).max() < 30 * ROUNDING
+
+
+@pytest.mark.parametrize("element_type", ["f16", "bf16"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("shape", "taps", "padding"),
+    [
+        ((2, 9, 11, 19, 24), (7, 7), (3, 3)),
+        ((1, 8, 9, 16, 72), (5, 5), (2, 2)),
+        ((2, 1, 41, 24, 33), (1, 5), (0, 0)),
+        ((4, 24, 24, 64, 24), (7, 7), (3, 3)),
+    ],
+)
+def test_half_is_rounded_once(
+    kind: str, shape: Shape, taps: Pair, padding: Pair, element_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    module = convolution(kind, shape, taps, padding, element_type)
+    assert is_transformed(made(module))
+    x, right = operands(module)
+    check_rounded_once(run(module, [x, right]), exact(kind, x, right, taps, padding))
+
+
+def check_rounded_once(found: np.ndarray, expected: np.ndarray) -> None:
+    """Checks that the error is less than a fiftieth larger than that of a float64 result that is rounded."""
+    rounded = expected.astype(found.dtype)
+    error, rounding = (np.square(each.astype(np.float64) - expected).mean() for each in (found, rounded))
+    assert 0 < error < 1.02 * rounding
+    assert (found != rounded).mean() < 0.03
 
 
 @pytest.mark.parametrize("kind", ["forward", "by input"])

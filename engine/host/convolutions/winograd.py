@@ -1,7 +1,6 @@
 """Convolutions and their gradients by Winograd's transforms of tiles: bids, and the choice of tiles.
 
-Kernels have 3 x 3 taps and stride 1, also in images with depth, or, if elements are float32, others, such as 5 x 5, 1 x
-7, or 4 x 4 of stride 2.
+Kernels have 3 x 3 taps and stride 1, also in images with depth, or others, such as 5 x 5, 1 x 7, or 4 x 4 of stride 2.
 """
 
 from __future__ import annotations
@@ -64,11 +63,11 @@ def _shares(size: ConvolutionSize, element_type: str) -> dict[Tiling, float]:
     direct = size.batch * prod(size.field) * each * whole_vectors(size.outputs)
     if not direct or size.groups != 1 or element_type not in TYPES or len(size.taps) > 3:
         return {}
-    return {tiling: _cost(size, tiling) / direct for tiling in _tilings(size, element_type == "f32")}
+    return {tiling: _cost(size, tiling) / direct for tiling in _tilings(size)}
 
 
-def _tilings(size: ConvolutionSize, has_others: bool) -> list[Tiling]:
-    """The tiles that can compute a convolution, or a gradient by the kernel; `has_others`: with any taps."""
+def _tilings(size: ConvolutionSize) -> list[Tiling]:
+    """The tiles that can compute a convolution, or a gradient by the kernel."""
     found, most = list[Tiling](), most_winograd_outputs()
     for backward in (False, True):
         (depth, *field), (deep, *taps), steps = *_field_and_taps(size, backward), _steps(size, backward)
@@ -80,7 +79,7 @@ def _tilings(size: ConvolutionSize, has_others: bool) -> list[Tiling]:
         if taps == [3, 3] and step == [1, 1]:
             if min(field) > 1 and (deep == 1 or features == whole_vectors(features)):
                 found += [Tiling(axes, (1, 1), backward) for axes in SQUARES if axes[0].outputs <= most]
-        elif has_others and depth == deep == 1 and most >= LARGE[0].outputs and of_phase != [1, 1]:
+        elif depth == deep == 1 and most >= LARGE[0].outputs and of_phase != [1, 1]:
             tiles = product(*map(axes_of, of_phase))
             found += [Tiling((rows, columns), (step[0], step[1]), backward) for rows, columns in tiles]
     return found
