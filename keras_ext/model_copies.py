@@ -11,11 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from keras_ext.lost_state import check_attributes
 
 _TRAINED = "_ipu_trained_variables"
 _OPTIMIZER = "_ipu_optimizer_of_traces"
-SET_BY_KERAS = ("name", "built", "history", "stop_training", "stop_evaluating", "stop_predicting")
-"""Attributes that Keras sets itself, the last ones in calls of a model."""
 
 
 def copy_of(model: Any) -> Any:
@@ -42,16 +41,18 @@ def copy_of(model: Any) -> Any:
         if hasattr(new, "adapt_mean"):  # Keras 3 normalizes by numbers that it computes from these weights
             new.finalize_state()
     if getattr(model, "optimizer", None) is None:  # Keras 3 sets it in compile
-        _check_attributes(layers)
+        check_attributes(layers)
         return copied
     # Losses and functions are shared; optimizers and metrics have variables.
     arguments = dict(model._compile_config.config)
     when_compiled = getattr(model, "_compiled_trainable_state", {})  # tf_keras trains what was trainable then
     _freeze([(new, when_compiled.get(old, old.trainable)) for old, new in layers])
-    copied.compile(**{name: tf.nest.map_structure(_copied, value) for name, value in arguments.items()})
+    copies = {name: tf.nest.map_structure(_copied, value) for name, value in arguments.items()}
+    copied.compile(**copies)
     _freeze(frozen)
-    _check_attributes(layers)
     _copy_state(model.optimizer, copied.optimizer, model, copied)
+    given = zip(tf.nest.flatten(arguments), tf.nest.flatten(copies), strict=True)
+    check_attributes([*layers, *((old, new) for old, new in given if old is not new)])
     if getattr(model, "train_function", None) is not None:
         vars(copied)[_OPTIMIZER] = copied.optimizer
     return copied
@@ -140,30 +141,6 @@ def _check_policies(layers: Iterable[tuple[Any, Any]]) -> None:
                 f"{new.dtype_policy.name!r} for {old.name!r}, which has {old.dtype_policy.name!r}. Give the layers "
                 f"their dtype in the model's constructor, or build the model in `with ipu.accelerate():`."
             )
-
-
-def _check_attributes(layers: Iterable[tuple[Any, Any]]) -> None:
-    """Raises ConfigurationError for attributes and vocabularies of which the layers' configurations say nothing."""
-    for old, new in layers:
-        given = {name: value for name, value in vars(old).items() if name[0] != "_" and name not in SET_BY_KERAS}
-        lost = [name for name, value in given.items() if _is_lost(value, name, vars(new))]
-        if hasattr(old, "get_vocabulary") and list(old.get_vocabulary()) != list(new.get_vocabulary()):
-            lost.append("vocabulary")
-        if lost:
-            raise ConfigurationError(
-                f"Expected attributes that {type(old).__name__}'s constructor sets from its configuration. Received: "
-                f"{', '.join(sorted(lost))} of {old.name!r}, which the program has set. Build the model in `with "
-                f"ipu.accelerate():`."
-            )
-
-
-def _is_lost(value: Any, name: str, of_copy: dict[str, Any]) -> bool:
-    """Whether a copy lacks an attribute, or has another number or text."""
-    if name not in of_copy:
-        return True
-    other = of_copy[name]
-    plain = bool | int | float | str | None
-    return isinstance(value, plain) and not (isinstance(other, plain) and value == other)
 
 
 def _freeze(states: Iterable[tuple[Any, bool]]) -> None:

@@ -78,7 +78,7 @@ class PythonState:
         if isinstance(value, dict):
             inner += value.values()
         elif isinstance(value, list | set | tuple | frozenset):
-            inner += value
+            inner.extend(value)  # TensorFlow's proxy of a tuple cannot be added
         if not isinstance(value, type | types.ModuleType):
             inner += self._note_attributes(value)
         return inner

@@ -96,7 +96,7 @@ def _run(source: str, keras_name: str, mode: str, f: str = "float32", in_xla: bo
 
 def _is_disturbed(value: Any) -> bool:
     """Whether a call in threads has raised, or its results, which are of the same inputs, differ in their shapes."""
-    return isinstance(value, harness.Raised) or len({np.shape(each) for each in value}) > 1
+    return isinstance(value, harness.Raised) or len({str(tf.nest.map_structure(np.shape, each)) for each in value}) > 1
 
 
 def raised_by_keras(plan: Plan) -> list[str]:

@@ -80,6 +80,67 @@ def test_a_model_whose_attributes_a_copy_would_lose_stays_plain(
     assert ("stays with plain Keras" in caplog.text) == (change is not nothing)
 
 
+class Box:
+    """An object of the program's that is no layer."""
+
+    def __init__(self, layer: Any = None) -> None:
+        self.factor, self.items, self.layer = 1.0, [1.0], layer
+
+
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "nothing": lambda model, layer: None,
+    "private number": lambda model, layer: setattr(layer, "_scale", 2.0),
+    "array": lambda model, layer: layer.table.__setitem__(0, 5.0),
+    "another array": lambda model, layer: setattr(layer, "table", np.zeros(FEATURES, np.float32)),
+    "list": lambda model, layer: layer._numbers.__setitem__(0, 3.0),
+    "dictionary": lambda model, layer: layer.options.__setitem__("shift", 5.0),
+    "function": lambda model, layer: setattr(layer, "_function", lambda value: 2 * value),
+    "object": lambda model, layer: setattr(layer._box, "factor", 4.0),
+    "list of an object": lambda model, layer: layer._box.items.append(2.0),
+    "variable": lambda model, layer: layer._hidden[0].assign(4.0),
+    "tensor": lambda model, layer: setattr(layer, "_tensor", tf.constant([3.0])),
+    "layer of an object": lambda model, layer: setattr(layer, "_box", Box(model.layers[-1])),
+    "optimizer": lambda model, layer: setattr(model.optimizer, "_factor", 3.0),
+    "unused attribute": lambda model, layer: setattr(layer, "_other", 3.0),
+}
+
+
+@pytest.mark.sample(10)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_model_stays_plain_whose_own_classes_have_state_that_a_copy_would_lose(kit: Kit, change: str) -> None:
+    keras = kit.keras
+    register = (keras.saving if kit.is_keras3 else keras.utils).register_keras_serializable("state")
+
+    @register
+    class Table(keras.layers.Layer):
+        def __init__(self, **named: Any) -> None:
+            super().__init__(**named)
+            self._scale, self.table, self._numbers = 1.0, np.ones(FEATURES, np.float32), [1.0]
+            self._function, self._box, self.options = lambda value: value, Box(), {"shift": 1.0}
+            self._hidden, self._tensor = (tf.Variable(1.0, trainable=False),), tf.constant([1.0])
+
+        def call(self, inputs: Any) -> Any:
+            scale = self._scale * self.table * self._box.factor * self._hidden[0] * self._tensor
+            return self._function(inputs) * scale + self._numbers[0] + self.options["shift"]
+
+    @register
+    class Scaled(keras.optimizers.SGD):
+        _factor = 1.0
+
+        def update_step(self, gradient: Any, variable: Any, *rate: Any) -> None:
+            super().update_step(self._factor * gradient, variable, *rate)
+
+    x, y = data(40)
+    model = keras.Sequential([keras.layers.Input((FEATURES,)), Table(), keras.layers.Dense(CLASSES)])
+    model.compile(Scaled(learning_rate=0.1), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.fit(x, y, verbose=0)
+    CHANGES[change](model, model.layers[0])
+    fast = ipu.accelerate(model)
+    kept = change in ("nothing", "unused attribute") or (change == "variable" and not kit.is_keras3)
+    assert (fast is model) != kept
+    np.testing.assert_allclose(fast.predict(x, verbose=0), model.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
+
+
 @both_frameworks
 def test_a_vocabulary_that_was_adapted_is_not_lost(kit: Kit) -> None:
     lookup = kit.keras.layers.IntegerLookup()

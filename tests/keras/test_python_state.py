@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -134,6 +135,49 @@ def test_a_program_is_kept_where_keras_traces_the_same_again(kit: Kit) -> None:
     fit(model, 38)
     programs = model.train_function._programs._programs
     assert len(programs) == 3 and len(set(map(id, programs.values()))) == 2 and before in programs.values()
+
+
+class Pair(NamedTuple):
+    """Two layers, as programs hold them."""
+
+    first: Any
+    second: Any
+
+
+CONTAINERS: dict[str, Callable[[Any], Any]] = {
+    "tuple": tuple,
+    "list": list,
+    "dictionary": lambda layers: dict(enumerate(layers)),
+    "ordered dictionary": lambda layers: collections.OrderedDict(enumerate(layers)),
+    "named tuple": lambda layers: Pair(*layers),
+    "nested": lambda layers: [(layers[0],), {"last": (layers[1], 1.0)}],
+    "deque": collections.deque,
+}
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("scope", ["ipu", "acc"])
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_layers_in_containers(kit: Kit, container: str, scope: str) -> None:
+    keras = kit.keras
+
+    class Holding(keras.Model):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = (keras.layers.Dense(3), keras.layers.Dense(1))
+            self.held = CONTAINERS[container](self.own)
+
+        def call(self, inputs: Any) -> Any:
+            return self.own[1](self.own[0](inputs)) * float(len(self.held))
+
+    def use(scope: str) -> Any:
+        keras.utils.set_random_seed(1)
+        with SCOPES[scope]():
+            model = Holding()
+            model.compile(keras.optimizers.SGD(0.05), "mse")
+        return [fit(model, 38), fit(model, 32), model.get_weights()]
+
+    assert_close(use(scope), use("plain"))
 
 
 @pytest.mark.sample(1)
