@@ -22,7 +22,7 @@ sys.path.insert(0, sys.argv[1])
 import numpy as np
 import test_contract as t
 import test_pool_gradient as pooling
-from tests.codelets import test_contract_half as halves, test_narrow_products as narrow
+from tests.codelets import test_contract_half as halves, test_narrow_products as narrow, test_tail_columns as tails
 from engine.machine_code import processor
 from engine.codelets.convolutions.cook_toom import LARGE, SMALL
 from engine.host.convolutions import winograd
@@ -40,6 +40,9 @@ for transposed_a, transposed_b in sample([(a, b) for a in (False, True) for b in
     for rows, columns, k in ((1, 1, 1), (7, 5, 17), (61, 65, 300), (49, 200, 33), (512, 40, 9)):
         flags = dict(transposed_a=transposed_a, transposed_b=transposed_b, gap=rows % 3)
         t.check(t.matrices(random, rows, columns, k, **flags), columns_per_unit=128, rows_per_unit=48)
+for columns in sample(tails.COLUMNS, 3):
+    for flags in ((False, False), (True, False), (False, True)):
+        tails.test_products_are_those_of_the_definition(columns, *flags)
 for start in range(5):
     t.check(t.random_tables(np.random.default_rng(start)))
 t.check(t.transposed_runs(random, 50, 33, 3, 20))

@@ -105,6 +105,16 @@ def store_vector(
     vectors.store(rounded, address, element_type, mask, is_first=False)
 
 
+def sum_of_lanes(builder: ir.IRBuilder, summed: ir.Value) -> ir.Value:
+    """The sum of a vector's lanes, by halves."""
+    step = lanes() // 2
+    while step:
+        order = ir.Constant(vector_type(I32), [(k + step) % lanes() for k in range(lanes())])
+        summed = builder.fadd(summed, builder.shuffle_vector(summed, summed, order))
+        step //= 2
+    return builder.extract_element(summed, _FIRST)
+
+
 def combined(builder: ir.IRBuilder, opcode: str, old: ir.Value, new: ir.Value) -> ir.Value:
     """Combines two float32, vectors or scalars. GT and LT keep the old one where it compares so with the new one.
 

@@ -16,6 +16,7 @@ from engine.codelets.products.contract_fields import PACK_ROWS, Field, Layout
 from engine.codelets.products.micro_kernel import library
 from engine.codelets.products.pack import LANES, PANEL, fill_progression, packed_pitch, packing
 from engine.codelets.products.panel import panels
+from engine.codelets.products.tail_columns import multiply_tail, pack_tail, tail_columns, tail_scratch
 from engine.machine_code.caches import LARGE, second_level
 from engine.machine_code.processor import masks_are_cheap
 from engine.program.work.offsets import GROUP
@@ -85,6 +86,7 @@ PACKED_K = _layout.area(8 * K_BLOCK)  # offsets of packed A along k
 PACKED_ROW = _layout.area(8 * MANY_ROWS)  # row offsets of packed A
 COLUMN = _layout.area(8 * PANEL)  # B's column offsets
 PACKED_A = _layout.area(MANY_ROWS * PACKED_PITCH_A)
+TAIL = _layout.area(tail_scratch(K_BLOCK * PANEL // LANES))
 CONTRACT_SCRATCH = _layout.space()
 # Bits of the plan of a block of k.
 PACKS_A, BY_ROWS, PACKS_B, BY_LINES = 1, 2, 4, 8  # BY_ROWS: rows stream past panels; BY_LINES: A is not transposed
@@ -174,7 +176,8 @@ def longest_pitch(k_count: int) -> int:
 
 @inner
 def pack_columns(at: Operands, block: Block, plan: int) -> None:
-    """Packs panels of B, one after the other."""
+    """Packs panels of B, one after the other, and the last columns along k if their lanes are terms."""
+    pack_tail(at, block, at.scratch + TAIL)
     if plan & PACKS_B:
         for n in range(0, block.columns, PANEL):
             target, width = at.scratch + PACKED_B + 4 * n * block.k_count, min(PANEL, block.columns - n)
@@ -291,8 +294,14 @@ def multiply(
     """Multiplies in the micro kernels, which store to C itself."""
     rows, columns, k = block.rows, block.columns, block.k_count
     c, row_c = at.c + 4 * block.column, word(at.parameters, Field.ROW_C) + 8 * block.row
-    then_prefetched = rows_for_what_follows(at, block)
-    multiply_panel(rows, columns, k, packed_rows, packed_panel, prefetched, then_prefetched, c, row_c, accumulate)
+    tail = tail_columns(at.parameters, block)
+    whole = columns - tail
+    if whole:
+        then_prefetched = rows_for_what_follows(at, block)
+        multiply_panel(rows, whole, k, packed_rows, packed_panel, prefetched, then_prefetched, c, row_c, accumulate)
+    if tail:
+        last = packed_panel[0] + 4 * whole, packed_panel[1]
+        multiply_tail(at, tail, rows, k, packed_rows, last, c + 4 * whole, row_c, accumulate, at.scratch + TAIL)
 
 
 contract = blocked(Parts(PANEL, 4, False, k_step, steps, pack_columns, pack_rows, panel, ahead, multiply))

@@ -7,6 +7,8 @@ from enum import IntEnum
 import numpy as np
 
 from engine.codelets.language.record import Address, Record, Table
+from engine.codelets.products.micro_kernel import panel_vectors, vectors_cycles
+from engine.machine_code.processor import lanes
 from engine.program.work.contraction import Contraction
 from engine.program.work.offsets import GROUP, Offsets, rows_together, steps_of
 
@@ -17,6 +19,11 @@ FAR = 2048  # bytes between neighbouring k of A from which packing pays: they sh
 MANY_COLUMNS = 256  # columns from which packing pays at an eighth of that distance: they reuse packed rows of A often
 
 
+# Last columns with kernels of their own, by products of random sizes on two cores of a Zen 5, December 2026.
+MOST_TAIL = 3 * lanes() // 4  # columns
+FEWEST_ROWS = 4 * lanes()  # if lanes are rows
+TOTAL_CYCLES = 2  # for adding the lanes of a sum
+PEAK_SHARE = 0.8  # of the processor's peak
 MOST_AHEAD = 3  # arrays that a unit prefetches for an optimizer's update after it
 
 
@@ -58,6 +65,7 @@ class Field(RightOperand):
     ahead_0: Address = 0
     ahead_1: Address = 0
     ahead_2: Address = 0
+    tail: int = 0  # a Tail: the lanes in which the last columns are computed
     next_unit: int = 0  # a sum of NextUnit: operands of the next unit to prefetch, if each unit has its own batch
 
 
@@ -66,6 +74,14 @@ class NextUnit(IntEnum):
 
     A = 1
     B = 2
+
+
+class Tail(IntEnum):
+    """The lanes of the kernels of the last columns."""
+
+    COLUMNS = 0  # as of all columns
+    TERMS = 1
+    ROWS = 2
 
 
 class Layout(IntEnum):
@@ -113,8 +129,25 @@ def contract_record(work: Contraction) -> Field:
         batch_a=batch_a,
         batch_b=batch_b,
         batch_c=batch_c,
+        tail=_tail(work, packs_a),
         ahead_count=len(work.ahead),
     )
+
+
+def _tail(work: Contraction, packs_a: int) -> Tail:
+    """The lanes in which a float32 product's last columns are computed; `packs_a` is the field PACK_A."""
+    (_, rows, columns, k), last = work.size, work.columns % lanes()
+    whole = work.grid.columns >= columns or work.grid.columns % lanes() == 0
+    if not work.is_float32 or not whole or not 0 < last <= MOST_TAIL:
+        return Tail.COLUMNS
+    terms, vectors = min(k, work.grid.k), columns // lanes() % panel_vectors() + 1
+    one_vector = vectors_cycles(vectors) - vectors_cycles(vectors - 1)
+    if last * (terms / lanes() / 2 + TOTAL_CYCLES) > terms * one_vector * PEAK_SHARE:
+        return Tail.COLUMNS
+    if work.run_a == k:
+        return Tail.TERMS
+    contiguous = rows >= FEWEST_ROWS and not packs_a and bool(np.all(np.diff(work.row_a.table) == 4))
+    return Tail.ROWS if contiguous else Tail.COLUMNS
 
 
 def right_operand(b: Address, k_b: Offsets, columns: int, stride_b: int, element_bytes: int = 4) -> RightOperand:

@@ -76,6 +76,12 @@ def rows_cycles(rows: int, vectors: int) -> float:
     return cycles
 
 
+def vectors_cycles(vectors: int) -> float:
+    """Estimates the cycles of one k for a row of so many vectors, by the same model."""
+    rows = row_counts()[vectors][0] if vectors else 1
+    return _cycles(rows, vectors) / rows if vectors else 0.0
+
+
 class MicroKernel(NamedTuple):
     """One of the kernels: a few rows of C by a few vectors of columns, the last of which may be masked.
 

@@ -11,7 +11,7 @@ from engine.codelets.language import vector
 from engine.codelets.language.build import codelet
 from engine.codelets.language.intrinsic import Float32, intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I32, I64, store_f32
+from engine.codelets.language.memory import I64, store_f32
 from engine.codelets.language.record import Address, Record
 from engine.codelets.rows.index_walk import AHEAD, fetch_lines
 from engine.codelets.rows.scatter_rows import EDGES_FAR_BYTES, GatheredRows, row_at
@@ -40,17 +40,7 @@ def row_product(builder: ir.IRBuilder, one: ir.Value, other: ir.Value, count: ir
     a, b = (vector.load_vector(builder, builder.add(each, offset), mask) for each in (one, other))
     sums = vector.multiply_add(builder, a, b, loop.carried[0])
     loop.close([sums])
-    return _total(builder, sums)
-
-
-def _total(builder: ir.IRBuilder, sums: ir.Value) -> ir.Value:
-    """The sum of a vector's lanes, by halves."""
-    step = LANES // 2
-    while step:
-        order = ir.Constant(ir.VectorType(I32, LANES), [(k + step) % LANES for k in range(LANES)])
-        sums = builder.fadd(sums, builder.shuffle_vector(sums, sums, order))
-        step //= 2
-    return builder.extract_element(sums, I32(0))
+    return vector.sum_of_lanes(builder, sums)
 
 
 @codelet
