@@ -22,7 +22,7 @@ Axis = tuple[int, int, int]
 @lowering("dot")
 def lower_dot(context: Context, instruction: Instruction) -> Value:
     """Lowers a dot. lhs gives the rows and rhs the columns, or vice versa if the result's last dimension is lhs's."""
-    multiplied = operand_type(instruction)
+    multiplied = _multiplied_type(instruction)
     result, strides = _result(context, instruction)
     if (multiplied, instruction.array_shape.element_type) == ("f32", "f32") and _is_slim(context, instruction, strides):
         _emit_exchanged(context, instruction, result, strides)
@@ -118,6 +118,13 @@ def _result(context: Context, instruction: Instruction) -> tuple[Buffer, list[in
 def _is_column(axis: Axis, item: int) -> bool:
     """Whether neighbours along an output dimension are contiguous in the result."""
     return axis[0] != 1 and axis[2] == item
+
+
+def _multiplied_type(dot: Instruction) -> str:
+    """The operand type of a dot: also of 16-bit floats whose sums are f32."""
+    left, right = (operand.array_shape.element_type for operand in dot.operands)
+    is_sum = left == right and accumulated_in(left) == dot.array_shape.element_type
+    return left if is_sum else operand_type(dot)
 
 
 def operand_type(product: Instruction) -> str:

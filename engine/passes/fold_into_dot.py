@@ -9,6 +9,7 @@ from engine.passes.rules import convolution
 from engine.passes.splats import is_splat_of
 
 RULES = RuleSet(convolution.RULES)
+HALF_TYPES = ("f16", "bf16")
 
 
 def fold_into_dot(module: Module) -> Module:
@@ -21,13 +22,17 @@ def _fold_results(computation: Computation) -> Visit:
     single = {i for i in computation.instructions if len(users[i]) == 1 and i is not computation.root}
 
     def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
-        if before.opcode == "convert" and all(each in single for each in _chain_below(before)):
-            return summed_16_bit_dot(instruction)
-        if before.opcode not in ("reduce", "transpose") or before.operands[0] not in single:
+        if not before.operands or before.operands[0] not in single:
             return None
         product = instruction.operands[0]
         if instruction.opcode == "reduce":
+            if product.opcode == "convert" and before.operands[0].operands[0] in single:
+                product = _widened(product)
             return summed_dot(instruction, product) if product.opcode == "dot" else None
+        if instruction.opcode == "convert":
+            return narrow_dot(instruction, product) if product.opcode == "dot" else None
+        if instruction.opcode != "transpose":
+            return None
         if product.opcode == "dot":
             return transposed_dot(instruction, product)
         return convolution.transposed_convolution(instruction, product) if product.opcode == "convolution" else None
@@ -35,12 +40,21 @@ def _fold_results(computation: Computation) -> Visit:
     return visit
 
 
-def _chain_below(instruction: Instruction) -> list[Instruction]:
-    """The next three instructions along first operands; fewer where the chain ends."""
-    chain = [instruction]
-    while len(chain) <= 3 and chain[-1].operands:
-        chain.append(chain[-1].operands[0])
-    return chain[1:]
+def _widened(convert: Instruction) -> Instruction:
+    """The 16-bit operand of a conversion to f32; other conversions themselves.
+
+    A sum of its batches then is not rounded, where the sum of the conversion's rounds each batch's result.
+    """
+    (product,) = convert.operands
+    is_half = product.array_shape.element_type in HALF_TYPES and convert.array_shape.element_type == "f32"
+    return product if is_half else convert
+
+
+def narrow_dot(convert: Instruction, dot: Instruction) -> Instruction | None:
+    """The dot whose f32 sums are rounded to the 16-bit type of its operands, or None."""
+    kind = convert.array_shape.element_type
+    types = [each.array_shape.element_type for each in (*dot.operands, dot)]
+    return changed(dot, shape=convert.shape) if kind in HALF_TYPES and types == [kind, kind, "f32"] else None
 
 
 @RULES.on("dot")
@@ -92,22 +106,6 @@ def summed_dot(reduce: Instruction, dot: Instruction) -> Instruction | None:
         *(tuple(batch[d] for d in kept) for batch in numbers.batch),
     )
     return changed(dot, shape=reduce.shape, dot_dimension_numbers=new)
-
-
-def summed_16_bit_dot(narrow: Instruction) -> Instruction | None:
-    """Merges a dot of 16-bit floats with the f32 sum of its batches into a dot that contracts them; None where it
-    cannot.
-
-    The new dot rounds once, where the sum rounds each batch's result, too.
-    """
-    total, kind = narrow.operands[0], narrow.array_shape.element_type
-    if total.opcode != "reduce" or kind not in ("f16", "bf16") or total.operands[0].opcode != "convert":
-        return None
-    (product,) = total.operands[0].operands
-    if product.opcode != "dot" or product.array_shape.element_type != kind:
-        return None
-    summed = summed_dot(total, product)
-    return None if summed is None else changed(summed, shape=narrow.shape)
 
 
 def _with_operands_exchanged(dot: Instruction) -> Instruction:

@@ -117,7 +117,7 @@ def emit_contraction(builder: ProgramBuilder, contraction: ContractionDraft) -> 
         return
     useful = contraction.useful_multiply_adds
     multiply_adds = prod(work.size) if useful is None else useful
-    estimate = WorkEstimate(multiply_adds=multiply_adds, element_type=shape.element_type)
+    estimate = WorkEstimate(multiply_adds=multiply_adds, element_type=work.operand_type)
     reads = [Span(work.a.buffer, _rows_read(work)), Span(work.b.buffer, _batches_read(work))]
     writes = [Span(target, _partition(work, shape))]
     builder.emit(ComputeSet(name, work, work.unit_count, reads, writes, estimate, contraction.op_name))

@@ -8,7 +8,8 @@ import pytest
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers, Shape
 from engine.ir.builder import Builder
-from tests.engine.running import check
+from engine.runtime.executable import Executable
+from tests.engine.running import buffers, check
 
 KINDS = ("f32", "f64", "f16", "bf16", "s32", "u8", "s64")
 
@@ -100,11 +101,31 @@ def test_operands_seen_through_moves() -> None:
     check(builder.module())
 
 
-def test_result_of_another_type_than_its_operands() -> None:
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_result_of_another_type_than_its_operands(kind: str) -> None:
     builder = Builder()
-    x, y = builder.parameter("bf16", (6, 40)), builder.parameter("bf16", (40, 9))
+    x, y = builder.parameter(kind, (6, 40)), builder.parameter(kind, (40, 9))
     builder.instruction("dot", Shape("f32", (6, 9)), (x, y), dot_dimension_numbers=DotDimensionNumbers((1,), (0,)))
     check(builder.module())
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize(
+    ("steps", "rows", "left", "right"), [(3, 5, 7, 9), (40, 32, 64, 128), (7, 0, 3, 4), (60, 8, 1, 33)]
+)
+def test_gradient_of_16_bit_floats_that_is_summed_over_steps(
+    kind: str, steps: int, rows: int, left: int, right: int
+) -> None:
+    """The sum over steps in float32 is part of the product."""
+    b = Builder()
+    x, y = b.parameter(kind, (steps, rows, left)), b.parameter(kind, (steps, rows, right))
+    product = b.dot(x, y, DotDimensionNumbers((1,), (1,), (0,), (0,)))
+    module = b.module(b.reduce(b.convert(product, "f32"), b.constant(0.0), (0,)))
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=p.array_shape.dimensions).astype(p.array_shape.dtype) for p in module.entry.parameters]
+    result = Executable(build_program(module, ["variable"] * 2, {})).run(1, [], buffers(values))[0]
+    expected = np.einsum("trl,trm->lm", *(each.astype(np.float64) for each in values))
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-5 * np.sqrt(steps * rows) + 1e-30)
 
 
 def test_spread_and_repeated_operands() -> None:

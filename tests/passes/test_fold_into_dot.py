@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engine.ir import ConvolutionDimensionNumbers, DotDimensionNumbers, WindowDimension
+from engine.ir import ConvolutionDimensionNumbers, DotDimensionNumbers, Shape, WindowDimension
 from engine.ir.builder import Builder
 from engine.passes.dead_code import dead_code
 from engine.passes.fold_into_dot import fold_into_dot
@@ -187,17 +187,32 @@ def test_sum_over_batches_is_part_of_the_dot(dimensions):
     assert alive(after) == ["dot"]
 
 
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("of", ["f32", "16 bits", "both", "transposed"])
 @pytest.mark.parametrize("is_read", [False, True])
-def test_sum_over_batches_of_16_bit_floats_is_part_of_the_dot(is_read):
-    """The dot sums in f32 and then rounds; it stays as it is if the batches' results have another reader."""
+def test_sum_over_batches_of_16_bit_floats_is_part_of_the_dot(is_read, of, kind):
+    """The dot sums in f32 and rounds for a 16-bit result only; it stays if the batches' results have another reader."""
     b = Builder()
-    x, gradient = b.parameter("bf16", (3, 5, 4)), b.parameter("bf16", (3, 5, 6))
+    x, gradient = b.parameter(kind, (3, 5, 4)), b.parameter(kind, (3, 5, 6))
     product = b.dot(x, gradient, DotDimensionNumbers((1,), (1,), (0,), (0,)))
-    total = b.convert(b.reduce(b.convert(product, "f32"), b.constant(0.0), (0,)), "bf16")
-    module = b.module(b.tuple(product, total) if is_read else total)
+    total = b.reduce(b.convert(product, "f32"), b.constant(0.0), (0,))
+    results = [total] if of in ("f32", "both") else []
+    if of != "f32":
+        results.append(b.convert(b.transpose(total, (1, 0)) if of == "transposed" else total, kind))
+    module = b.module(b.tuple(*results, *[product] * is_read))
     after = dead_code(fold_into_dot(module))
     assert_same_results(module, after, tolerance=2e-2)
     assert opcodes(after)["reduce"] == (1 if is_read else 0)
+    assert is_read or alive(after)[:-1] == (["dot", "convert"] if of == "both" else ["dot"])
+
+
+@pytest.mark.parametrize(("source", "target"), [("f16", "bf16"), ("f32", "f16"), ("s8", "f16")])
+def test_dots_whose_sums_are_rounded_to_another_type_stay(source, target):
+    b = Builder()
+    x, y = b.parameter(source, (5, 4)), b.parameter(source, (4, 6))
+    numbers = DotDimensionNumbers((1,), (0,))
+    dot = b.instruction("dot", Shape("f32", (5, 6)), (x, y), dot_dimension_numbers=numbers)
+    assert alive(fold_into_dot(b.module(b.convert(dot, target)))) == ["dot", "convert"]
 
 
 @pytest.mark.parametrize("options", [{"initial": 1.0}, {"kind": "bf16"}, {"dimensions": (0, 2)}])
