@@ -10,6 +10,7 @@ import tensorflow as tf
 from engine.errors import ConfigurationError
 from ipu import loops
 from ipu._internal.compiler.collectives import cross_replica_mean
+from ipu._internal.estimators.device_metrics import kept, value_after
 from ipu._internal.estimators.on_device import DeviceEstimator, is_averaged, with_examples
 from ipu._internal.estimators.specs import REQUIRED, EstimatorSpec, IPUEstimatorSpec, ModeKeys
 from ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -168,7 +169,8 @@ class IPUEstimator(DeviceEstimator):
                 )
             if metrics is not None:
                 return [on_host.enqueue(metrics[1] if isinstance(metrics[1], dict) else list(metrics[1]))]
-            return [on_device.enqueue({name: update for name, (_, update) in spec.eval_metric_ops.items()})]
+            metrics = spec.eval_metric_ops.items()
+            return [on_device.enqueue({name: value_after(update, value) for name, (value, update) in metrics})]
 
         loss, spec = self._loop(ModeKeys.EVAL, infeed, step)
         metrics = getattr(spec, "eval_metrics", None)
@@ -176,7 +178,7 @@ class IPUEstimator(DeviceEstimator):
             made = _computed(metrics[0], with_examples(self._dequeued(on_host, loss)))
         else:
             latest = self._dequeued(on_device, loss, is_last=True)
-            made = {name: _kept(value, self._ipu.num_replicas) for name, value in latest.items()}
+            made = {name: kept(value, self._ipu.num_replicas) for name, value in latest.items()}
         if "loss" in made:
             raise ConfigurationError(
                 "Expected metrics of other names than 'loss', under which evaluate returns the mean loss. Received: a "
@@ -195,16 +197,3 @@ class IPUEstimator(DeviceEstimator):
 
 def _computed(function: Callable[..., Any], tensors: Any) -> Any:
     return function(**tensors) if isinstance(tensors, dict) else function(*tensors)
-
-
-def _kept(value: tf.Tensor, replicas: int) -> tuple[Any, Any]:
-    """A metric, as a pair of value and update: the device's latest value, averaged over replicas."""
-    value = tf.reduce_mean(tf.cast(value, tf.float32), 0) if replicas > 1 else value
-    latest = v1.Variable(
-        tf.zeros(value.shape, value.dtype),
-        trainable=False,
-        collections=[v1.GraphKeys.LOCAL_VARIABLES],
-        name="latest_metric",
-        use_resource=True,
-    )
-    return latest.read_value(), latest.assign(value, read_value=False)

@@ -231,7 +231,7 @@ class _Run:
                         f"{each.name!r} ({each.type}), which waits for some. Create it on the IPU, too, or compile "
                         f"the operations before it with ipu_compiler.compile."
                     )
-        _copy(list(depend), self._value, self.values, self.operations)
+        copy_operations(list(depend), self._value, self.values, self.operations)
 
     def _compile(self, operations: Sequence[tf.Operation], ordinal: int) -> None:
         """Makes a program of the operations of a cluster."""
@@ -258,7 +258,7 @@ class _Run:
         def computation() -> Any:
             values: dict[int, tf.Tensor] = {}
             copies: dict[tf.Operation, tf.Operation] = {}
-            _copy(operations, lambda t: values[id(t)] if id(t) in values else entering(t), values, copies)
+            copy_operations(operations, lambda t: values[id(t)] if id(t) in values else entering(t), values, copies)
             used = {other for each in operations for other in self._before(each)}
             ends = [copies[each] for each in operations if each not in used]
             with tf.control_dependencies(ends):
@@ -270,7 +270,7 @@ class _Run:
         self.values.update((id(tensor), result) for tensor, result in zip(outputs, results, strict=True))
 
 
-def _copy(
+def copy_operations(
     operations: Sequence[tf.Operation],
     value: Callable[[tf.Tensor], tf.Tensor],
     values: dict[int, tf.Tensor],
