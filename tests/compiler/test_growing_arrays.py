@@ -155,6 +155,28 @@ def test_arrays_grow_in_loops_of_any_kind(function: Callable[..., object]) -> No
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.sample(3)
+def test_rows_are_scattered_and_gathered(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    size, computed, begun = int(generator.integers(6, 9)), bool(seed % 2), bool(seed % 3)
+    places = generator.permutation(size if begun or computed else 5)[: int(generator.integers(1, 5)) if begun else 5]
+
+    def moved(rows: tf.Tensor) -> tf.Tensor:
+        given = tf.constant(places, tf.int32)
+        given = given + tf.cast(tf.reduce_sum(rows * 0), tf.int32) if computed else given
+        array = tf.TensorArray(
+            tf.float32, size if computed else 0, dynamic_size=True, clear_after_read=False, element_shape=[3]
+        )
+        array = array.write(size - 1, rows[0]) if computed else array
+        array = array.unstack(tf.concat([rows, rows, rows], 0)[:size]) if begun else array
+        array = array.scatter(given, rows[: len(places)] * 2)
+        return tf.concat([array.gather([places[0], places[0]]), array.gather(given), array.stack()], 0)
+
+    for a, b in zip(run(with_gradient(moved)), plain(with_gradient(moved)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
 def by_values(rows: tf.Tensor, size: int) -> tf.Tensor:
     """Indices that are computed."""
     array = tf.TensorArray(tf.float32, size, dynamic_size=True, element_shape=[3])

@@ -10,12 +10,16 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.smart_cond import smart_constant_value
 
 from ipu._internal.compiler.growing_arrays import lengthened
+from ipu._internal.compiler.loop_counters import LoopCounters, while_operation
 from ipu._internal.name_scopes import scope_of_control_flow
 
+NO_MAXIMUM = -1
+"""The second operand of a While operation without maximum_iterations."""
 Branch = Callable[..., Any]
 
 
@@ -35,9 +39,19 @@ def conditional(
 
 
 def loop(original: Callable[..., Any], cond: Branch, body: Branch, *args: Any, name: str | None, **kwargs: Any) -> Any:
-    """`original` with a condition and a body that begin in the loop's scope, and with arrays that grow."""
+    """`original` with a condition and a body that begin in the loop's scope, with arrays that grow, and with the
+    greatest number of iterations, which its gradient needs, if that follows from counters.
+    """
     with scope_of_control_flow(name, "while") as (name, scoped):
-        return lengthened(original(scoped(cond), scoped(body), *args, name=name, **kwargs))
+        results = original(scoped(cond), scoped(body), *args, name=name, **kwargs)
+    operation = while_operation(next((each for each in tf.nest.flatten(results) if tf.is_tensor(each)), None))
+    if operation is not None and tf.get_static_value(operation.inputs[1]) == NO_MAXIMUM:
+        count, _ = LoopCounters(operation).most_iterations()
+        if count is not None:
+            # Not another operand: a tape has kept this one.
+            most = attr_value_pb2.AttrValue(tensor=tf.make_tensor_proto(count, tf.int32))
+            operation.inputs[1].op._set_attr("value", most)
+    return lengthened(results)
 
 
 def _returned(leaf: Any, pred: Any) -> Any:

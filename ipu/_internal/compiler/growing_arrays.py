@@ -17,12 +17,11 @@ from engine.errors import UnsupportedOperation
 from engine.ir import Module
 from engine.ir.value_checks import VALUE_CHECK, ValueCheck, value_checks
 from ipu._internal.compiler.device_calls import device_call
-from ipu._internal.compiler.loop_counters import LoopCounters
+from ipu._internal.compiler.loop_counters import LOOPS, LoopCounters, source
 from ipu._internal.compiler.value_checks import LEAST, checking
 from ipu._internal.types import TensorLike
 
 BRANCHES = frozenset({"Case", "If", "StatelessCase", "StatelessIf"})
-LOOPS = frozenset({"While", "StatelessWhile"})
 UNCHANGED = frozenset({"Identity", "TensorListSetItem"})
 """Operations whose result is as long as their first input, a list."""
 WRITE = "tf.TensorArray.write"
@@ -68,9 +67,31 @@ def stack(
     num_elements: int | None = -1,
     name: str | None = None,
 ) -> Any:
-    """TensorListStack, whose result has a static shape if the list's length is known."""
+    """TensorListStack, whose result has a static shape if the list's length is known.
+
+    An empty list has got none: what has been written to it is an error when the program runs.
+    """
     length = _length(input_handle) if num_elements in (None, -1) else None
-    return original(input_handle, element_shape, element_dtype, num_elements if length is None else length, name)
+    return original(input_handle, element_shape, element_dtype, length or num_elements, name)
+
+
+def scatter(
+    original: Callable[..., Any], input_handle: Any, tensor: TensorLike, indices: TensorLike, name: str | None = None
+) -> Any:
+    """TensorListScatterIntoExistingList, of which XLA has no kernel, where the list's length is known."""
+    tensor, indices = tf.convert_to_tensor(tensor), tf.convert_to_tensor(indices)
+    size, places, shape = _length(input_handle), tf.get_static_value(indices), tf.shape(tensor)[1:]
+    if size is None or (places is None and not size):
+        return original(input_handle, tensor, indices, name)
+    length = size if places is None else max([size, *(int(each) + 1 for each in places)])
+    if places is None:
+        greatest = tf.reduce_max(indices)
+        indices += _within(greatest, tf.constant(size)) - greatest
+    if input_handle.op.type == "TensorListReserve":
+        before = tf.zeros(tf.concat([[length], shape], 0), tensor.dtype)
+    else:
+        before = gen_list_ops.tensor_list_stack(_longer(input_handle, size, length, tensor[0]), shape, tensor.dtype)
+    return gen_list_ops.tensor_list_from_tensor(tf.tensor_scatter_nd_update(before, indices[:, None], tensor), shape)
 
 
 def lengthened(results: Any) -> Any:
@@ -81,9 +102,7 @@ def lengthened(results: Any) -> Any:
 def _lengthened(result: Any) -> Any:
     if not isinstance(result, tf.TensorArray) or not getattr(result._implementation, "_dynamic_size", False):
         return result
-    handle = result.flow
-    while handle.op.type == "Identity":
-        handle = handle.op.inputs[0]
+    handle = source(result.flow)
     reserved = _reserved(handle.op.inputs[handle.value_index]) if handle.op.type in LOOPS else None
     if reserved is None:
         return result
@@ -167,7 +186,11 @@ def _length(handle: Any) -> int | None:
         operation, number = handle.op, handle.value_index
     if operation.type == "TensorListFromTensor":
         return operation.inputs[0].shape[0]
-    known = tf.get_static_value(operation.inputs[1]) if operation.type == "TensorListReserve" else None
+    if operation.type != "TensorListReserve":
+        return None
+    if operation.inputs[1].op.type == "TensorListLength":
+        return _length(operation.inputs[1].op.inputs[0])
+    known = tf.get_static_value(operation.inputs[1])
     return None if known is None else int(known)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import while_v2
 
+LOOPS = frozenset({"While", "StatelessWhile"})
 MOST_ITERATIONS = 1 << 16
 """Loops of more iterations count as unknown."""
 Values = np.ndarray | None
@@ -109,22 +110,28 @@ class LoopCounters:
             self._pending.remove(number)
 
     def _counted(self, number: int, first: np.ndarray) -> Values:
-        begin, end = self.body.inputs[number], _source(self.body.outputs[number])
+        begin, end = self.body.inputs[number], source(self.body.outputs[number])
         if end is begin:
             return first
-        if end.op.type not in ("Add", "AddV2", "Sub") or not any(_source(each) is begin for each in end.op.inputs):
+        if end.op.type not in ("Add", "AddV2", "Sub") or not any(source(each) is begin for each in end.op.inputs):
             return None
         sign = -1 if end.op.type == "Sub" else 1
         left, right = end.op.inputs
-        if sign < 0 and _source(left) is not begin:
+        if sign < 0 and source(left) is not begin:
             return None
-        step = self.values(right if _source(left) is begin else left)
+        step = self.values(right if source(left) is begin else left)
         if step is None or step.ndim:
             return None
         return first + sign * step * np.arange(MOST_ITERATIONS + 1, dtype=begin.dtype.as_numpy_dtype)
 
 
-def _source(tensor: tf.Tensor) -> tf.Tensor:
+def while_operation(result: Any) -> tf.Operation | None:
+    """The While operation that has returned a tensor; None for other values."""
+    operation = source(result).op if tf.is_tensor(result) else None
+    return operation if operation is not None and operation.type in LOOPS else None
+
+
+def source(tensor: tf.Tensor) -> tf.Tensor:
     """The tensor before operations that return it as it is."""
     while tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]

@@ -34,7 +34,7 @@ from tensorflow.python.ops import (
 from ipu._internal.compiler.candidate_sampling import SAMPLERS
 from ipu._internal.compiler.control_flow import conditional, loop
 from ipu._internal.compiler.gradient_functions import symbolic_gradient
-from ipu._internal.compiler.growing_arrays import set_item, stack
+from ipu._internal.compiler.growing_arrays import scatter, set_item, stack
 from ipu._internal.compiler.matrix_resizing import area, bicubic
 from ipu._internal.compiler.nearest_resizing import nearest_neighbor, nearest_neighbor_gradient
 from ipu._internal.compiler.sparse_products import sparse_by_dense
@@ -64,6 +64,7 @@ def replace_host_operations() -> None:
     _replace(cond_v2, "cond_v2", conditional)
     _replace(while_v2, "while_loop", loop)
     _replace(gen_functional_ops, "symbolic_gradient", symbolic_gradient)
+    _replace(gen_list_ops, "tensor_list_scatter_into_existing_list", scatter)
     _replace(gen_list_ops, "tensor_list_set_item", set_item)
     _replace(gen_list_ops, "tensor_list_stack", stack)
     _replace(gen_math_ops, "arg_max", partial(_among_numbers, tf.greater))
