@@ -279,7 +279,11 @@ def rows_for_what_follows(at: Operands, block: Block) -> tuple[int, int, int, in
     if number < 0:
         return 0, 0, 0, 0
     array = load_i64(at.parameters + 8 * (Field.AHEAD_0 + number % arrays))
-    return array + 4 * columns * block.row + number // arrays * most, second, AHEAD_PITCH, AHEAD_BLOCKS
+    pitch = load_i64(at.parameters + 8 * (Field.AHEAD_PITCH_0 + number % arrays))
+    begin = number // arrays * most
+    if begin >= pitch * block.rows:
+        return 0, 0, 0, 0
+    return array + pitch * block.row + begin, second, AHEAD_PITCH, AHEAD_BLOCKS
 
 
 @inner

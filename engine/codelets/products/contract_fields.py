@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
@@ -61,10 +62,13 @@ class Field(RightOperand):
     batch_b: Table
     batch_c: Table
     run_a: int  # length of A's contiguous runs along k; at most K
-    ahead_count: int = 0  # arrays of C's rows and columns, contiguous, whose rows are read after each unit, up to three
+    ahead_count: int = 0  # arrays with C's rows, contiguous, that are read after each unit, up to three
     ahead_0: Address = 0
     ahead_1: Address = 0
     ahead_2: Address = 0
+    ahead_pitch_0: int = 0  # bytes of their rows, at most those of C's
+    ahead_pitch_1: int = 0
+    ahead_pitch_2: int = 0
     tail: int = 0  # a Tail: the lanes in which the last columns are computed
     next_unit: int = 0  # a sum of NextUnit: operands of the next unit to prefetch, if each unit has its own batch
 
@@ -112,7 +116,8 @@ def contract_record(work: Contraction) -> Field:
     )
     right = right_operand(work.b, work.k_b, columns, work.stride_b, work.bytes_of_b)
     panels = {"layout_b": Layout.PANELS, "pitch_b": 0} if work.panels else {}
-    ahead = {f"ahead_{number}": address for number, address in enumerate(work.ahead)}
+    ahead: dict[str, Any] = {f"ahead_{number}": address for number, address in enumerate(work.ahead)}
+    ahead |= {f"ahead_pitch_{n}": address.buffer.shape.bytes // rows for n, address in enumerate(work.ahead)}
     return Field.of(
         work,
         **vars(right) | panels | ahead,

@@ -9,6 +9,7 @@ from engine.host.passes.edge_products import multiply_edges
 from engine.host.passes.edge_sums import sum_edges
 from engine.host.passes.flat_loops import flatten_loops
 from engine.host.passes.pooled_windows import pool_unpadded
+from engine.host.passes.prefetched_activations import prefetch_activations
 from engine.host.passes.prefetched_units import prefetch_units
 from engine.host.passes.prefetched_updates import prefetch_updates
 from engine.host.passes.prepared_constants import prepare_constants
@@ -55,6 +56,7 @@ HOST_PASSES: tuple[Pass, ...] = (
     share_panels,
     prepare_constants,
     prefetch_updates,
+    prefetch_activations,
     prefetch_units,
     skip_untouched_rows,
     flatten_loops,

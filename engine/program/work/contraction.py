@@ -29,8 +29,8 @@ class Contraction(Work):
     each float32 is split into three bfloat16 values, which matrix registers multiply. With `depthwise` there is one
     column, batches are neighbours in all three arrays, and a unit has the rows of all of them. With `panels`,
     `PanelPacking` has packed B. With `rounds_b` B is float32 in memory, rounded to f16 where it is packed. Units
-    prefetch their rows of `ahead`, arrays like C that are read after it. Where each unit has a batch of its own, it
-    prefetches those operands of the next unit that `next_unit`, a sum of NextUnit, names.
+    prefetch their rows of `ahead`, arrays in as many equal parts as C has rows that are read after it. Where each unit
+    has a batch of its own, it prefetches those operands of the next unit that `next_unit`, a sum of NextUnit, names.
     """
 
     a: Address
