@@ -10,7 +10,7 @@ from engine.program.program import Program
 from engine.program.work.copy import Copy
 from tests.engine.running import check
 from tests.program import test_winograd_gradient as gradients
-from tests.program.test_winograd import convolution, made
+from tests.program.test_winograd import convolution, is_transformed, made
 
 SHAPE = (8, 32, 32, 32, 32)
 
@@ -53,6 +53,37 @@ def test_results_with_uneven_padding(
     module = padded(lows, highs, slices, images)
     assert not copies(made(module))
     check(module, tolerance=1e-4)
+
+
+def of_view(order: tuple[int, ...], reversed_dimensions: tuple[int, ...], images: int = 2) -> Module:
+    """A convolution of an array whose dimensions are in this order, as a view of images, rows, columns, features."""
+    b, sizes = Builder(), (images, 9, 14, 32)
+    x = b.transpose(b.parameter("f32", tuple(sizes[k] for k in order)), tuple(map(order.index, range(4))))
+    x = b.reverse(x, reversed_dimensions) if reversed_dimensions else x
+    window = (WindowDimension(3, padding_low=1, padding_high=1),) * 2
+    numbers = ConvolutionDimensionNumbers(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
+    return b.module(b.convolution(x, b.parameter("f32", (3, 3, 32, 32)), window, numbers))
+
+
+@pytest.mark.parametrize(
+    ("order", "reversed_dimensions"),
+    [((0, 1, 2, 3), (2,)), ((0, 1, 2, 3), (1, 2)), ((0, 2, 1, 3), ()), ((2, 0, 1, 3), (2,)), ((2, 1, 0, 3), ())],
+)
+def test_rows_of_zeros_have_any_stride(
+    order: tuple[int, ...], reversed_dimensions: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
+    module = of_view(order, reversed_dimensions)
+    assert is_transformed(made(module))
+    check(module, tolerance=1e-4)
+
+
+def test_columns_far_apart_are_not_transformed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of zeros with their stride would fill megabytes of scratch."""
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
+    near, far = (of_view((2, 0, 1, 3), (), images) for images in (56, 57))
+    assert is_transformed(made(near))
+    assert not is_transformed(made(far))
 
 
 @pytest.mark.parametrize("outputs", [16, 48])

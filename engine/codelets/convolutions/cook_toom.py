@@ -16,7 +16,6 @@ Pair = tuple[int, int]
 """A number along rows, and one along columns."""
 KERNEL_BLOCK = 16  # input features of a unit of the kernel's transform, which has all of a panel's output features
 GRADIENT_BLOCK = 16  # input features of a unit of the kernel's gradient
-ROW_WORDS = 2  # of a row in a table of rows: address, and bytes between columns
 PADDING = 64  # bytes between arrays of scratch: without it, the arrays of all positions would share cache sets
 # Tuned on two cores of an EPYC with AVX-512 (32 KiB first-level, 1 MiB second-level cache), November 2026.
 BLOCK_BYTES = 3 << 16  # transformed inputs and products of the tiles multiplied at a time

@@ -44,6 +44,15 @@ def applied(builder: ir.IRBuilder, matrix: Matrix, values: Sequence[ir.Value]) -
     return made
 
 
+def paired_rows(matrix: Matrix) -> list[tuple[int, int]]:
+    """Numbers of the rows that `applied` computes in pairs."""
+    found: list[tuple[int, int]] = []
+    for at in range(len(matrix) - 1):
+        if (not found or found[-1][1] < at) and _halves(matrix[at], matrix[at + 1]) is not None:
+            found.append((at, at + 1))
+    return found
+
+
 def _scale(row: Row) -> Fraction:
     """The divisor of a row that makes one of its coefficients 1 or -1, which needs no product."""
     sizes = [abs(each) for each in row if each]

@@ -11,7 +11,6 @@ from functools import cache
 
 from engine.codelets.convolutions.cook_toom import (
     KERNEL_BLOCK,
-    ROW_WORDS,
     Axes,
     positions,
     taps_of,
@@ -152,10 +151,9 @@ def _output_stores(element_type: str, axes: Axes) -> Inner:
             # A row that does not exist is written to the first row's place, before the first row's own values.
             for i in range(tile_rows):
                 exists = first + i < whole.rows
-                store_i64(table + 8 * ROW_WORDS * i, c + i * stride if exists else c)
-                store_i64(table + 8 * ROW_WORDS * i + 8, step)
+                store_i64(table + 8 * i, c + i * stride if exists else c)
             begin, ahead = tile_columns * column, tile_rows * stride
-            transform_products(table, begin, whole.columns, run, source, pitch, size, ahead, outputs)
+            transform_products(table, step, begin, whole.columns, run, source, pitch, size, ahead, outputs)
             source += run * pitch
             count -= run
             row, column = row + 1, 0
@@ -205,7 +203,7 @@ def product_of_tiles(element_type: str, result_type: str, axes: Axes) -> Codelet
         for part in range(given.part_count):
             table = scratch + given.k_of_a + 8 * part * features
             fill_features(table, features, given.vector_a, load_i64(given.parts + 8 * part))
-        fill_zeros(parameters, features, scratch)
+        fill_zeros(parameters, scratch)
         inputs, pitches = scratch + given.inputs_at, (VECTOR, given.vector_a, given.position_a)
         further = given.below, given.beside
         end = min(hi * given.unit_tiles, given.tiles)

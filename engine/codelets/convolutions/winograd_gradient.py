@@ -142,8 +142,7 @@ def gradient_of_tiles(element_type: str, axes: Axes) -> Codelet:
         most, places = min(features, ROWS), scratch + given.k
         fill_features(scratch + given.features_of_a, most, given.vector_a, 0)
         fill_progression(scratch + given.rows_of_sums, most, given.feature_sums)
-        wide = max(word(images, TiledImages.FEATURES), word(parameters + 8 * Gradient.C, TiledImages.FEATURES))
-        fill_zeros(parameters, wide, scratch)
+        fill_zeros(parameters, scratch)
         blocks, share_tiles = (features + GRADIENT_BLOCK - 1) // GRADIENT_BLOCK, given.share_tiles
         inputs, pitches = scratch + given.inputs_at, (VECTOR, given.vector_a, given.position_a)
         further = given.below, given.beside

@@ -4,7 +4,7 @@ With B, G and A as in Lavin and Gray (2015), the outputs are A'[(G g G') * (B' d
 inputs; the gradient by the kernel is G'[(A y A') * (B' d B)]G, summed over tiles y of the outputs' gradients. Lanes run
 over features. The tiles of a run are neighbours in a row of tiles, and their columns overlap.
 
-A table has the address of column 0 and the bytes between columns, both int64, for each row of a tile.
+A table has the address of column 0, int64, for each row of a tile. Columns are `stride` bytes apart.
 """
 
 from __future__ import annotations
@@ -13,31 +13,29 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from engine.codelets.convolutions.cook_toom import ROW_WORDS, Transform
-from engine.codelets.convolutions.linear_forms import applied, offset_in
+from engine.codelets.convolutions.cook_toom import Matrix, Transform
+from engine.codelets.convolutions.linear_forms import applied, offset_in, paired_rows
 from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import I64, loaded_i64, prefetch_at
+from engine.codelets.language.memory import I64, call, loaded_i64, prefetch_at
 from engine.codelets.language.switched import outlined
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, registers
 
 LANES = lanes()
 LINE = 64  # bytes of a cache line
-Rows = list[tuple[ir.Value, ir.Value]]
-"""The address and the stride of each row."""
 
 
-def _groups(rows: int) -> list[tuple[int, ...]]:
-    """Rows of results that are computed together.
-
-    Two rows have common parts: with 16 registers, all six columns of a group fit.
-    """
-    if registers() > 16 or rows != 6:
-        return [tuple(range(rows))]
-    return [(0, 5), (1, 2), (3, 4)]
+def _groups(transform: Transform) -> list[tuple[int, ...]]:
+    """Rows of results that are computed together: two rows with common parts, of whose columns a tile's are kept."""
+    rows = range(len(transform.rows))
+    if len(rows) * len(transform.columns[0]) <= registers():
+        return [tuple(rows)]
+    pairs = paired_rows(transform.rows)
+    alone = [row for row in rows if not any(row in pair for pair in pairs)]
+    return [*(tuple(alone[at : at + 2]) for at in range(0, len(alone), 2)), *pairs]
 
 
 @cache
@@ -48,6 +46,7 @@ def reading_runs(transform: Transform, element_type: str) -> Inner:
     @inner
     def transform_run(
         rows: int,
+        stride: int,
         column: int,
         columns: int,
         tiles: int,
@@ -63,10 +62,10 @@ def reading_runs(transform: Transform, element_type: str) -> Inner:
         """
         vectors, (tile, vector, position) = features // LANES, pitches
         if vectors > 0:
-            whole(rows, column, columns, tiles, target, tile, vector, position, ahead, 0, vectors)
+            whole(rows, stride, column, columns, tiles, target, tile, vector, position, ahead, 0, vectors)
         if features % LANES != 0:
             done = target + vectors * vector
-            rest(rows, column, columns, tiles, done, tile, vector, position, ahead, vectors, features % LANES)
+            rest(rows, stride, column, columns, tiles, done, tile, vector, position, ahead, vectors, features % LANES)
 
     return transform_run
 
@@ -79,6 +78,7 @@ def writing_runs(transform: Transform, element_type: str) -> Inner:
     @inner
     def transform_run(
         rows: int,
+        stride: int,
         column: int,
         columns: int,
         tiles: int,
@@ -95,9 +95,9 @@ def writing_runs(transform: Transform, element_type: str) -> Inner:
         """
         vectors = features // LANES
         if vectors > 0:
-            whole(rows, column, columns, tiles, source, tile, 0, position, ahead, 0, vectors)
+            whole(rows, stride, column, columns, tiles, source, tile, 0, position, ahead, 0, vectors)
         if features % LANES != 0:
-            rest(rows, column, columns, tiles, source, tile, 0, position, ahead, vectors, features % LANES)
+            rest(rows, stride, column, columns, tiles, source, tile, 0, position, ahead, vectors, features % LANES)
 
     return transform_run
 
@@ -130,54 +130,71 @@ def _reading(
 ) -> None:
     """Transforms vector by vector, along the run, in each group of rows: columns that tiles share are loaded once."""
     transform, element_type = transformed
-    table, column, _, _, target, _, vector_pitch, *_ = arguments
-    rows = _rows(builder, table, column, len(transform.rows[0]))
+    table, stride, _, _, _, target, _, vector_pitch, _, ahead = arguments
     vectors = EmittedLoop(builder, "vectors", *span, I64(4 * LANES), [target])
-    first_byte = offset_in(builder, vectors.at, element_type)
-    begin = [(builder.add(address, first_byte), stride) for address, stride in rows]
-    for group in _groups(len(transform.rows)):
-        _read_run(builder, transformed, group, begin, vectors.carried[0], mask, *arguments)
-    vectors.close([builder.add(vectors.carried[0], vector_pitch)])
+    first_byte, target = offset_in(builder, vectors.at, element_type), vectors.carried[0]
+    rows = [builder.add(row, first_byte) for row in _rows(builder, table, len(transform.rows[0]))]
+    # Each vector of a cache line prefetches other columns.
+    share = builder.and_(builder.udiv(vectors.at, I64(4 * LANES)), I64(_vectors_of_line(element_type) - 1))
+    ahead = builder.add(ahead, builder.mul(share, stride))
+    for group in _groups(transform):
+        _read_run(builder, transformed, group, rows, mask, ahead, target, *arguments)
+    vectors.close([builder.add(target, vector_pitch)])
 
 
 def _read_run(
     builder: ir.IRBuilder,
     transformed: tuple[Transform, str],
     results: tuple[int, ...],
-    rows: Rows,
-    target: ir.Value,
+    rows: list[ir.Value],
     mask: ir.Value | None,
+    ahead: ir.Value,
+    target: ir.Value,
     *arguments: ir.Value,
 ) -> None:
     """Transforms one vector of features of all tiles of a run, to a group of rows of results."""
     transform, element_type = transformed
-    _, column, columns, tiles, _, tile, _, position, ahead = arguments
-    matrix, strides = tuple(transform.rows[row] for row in results), [stride for _, stride in rows]
-    below, kept = (
-        n - outputs for n, outputs in zip((len(rows), len(transform.columns[0])), transform.outputs, strict=True)
-    )
-    starts = [address for address, _ in rows]
-    known: list[ir.Value] = []
-    for number in range(kept):
-        loaded = _column(builder, starts, builder.add(column, I64(number)), columns, mask, element_type)
-        known += applied(builder, matrix, loaded)
-        starts = [builder.add(start, stride) for start, stride in zip(starts, strides, strict=True)]
-    first = [builder.add(column, I64(kept)), target, *starts, *known]
-    run = EmittedLoop(builder, "tiles", I64(0), tiles, I64(1), first)
-    at, written, *held = run.carried
-    starts, block = held[: len(rows)], held[len(rows) :]
-    for _ in range(transform.outputs[1]):
-        for start in starts[below:] if results[0] == 0 else ():
-            prefetch_at(builder, builder.add(start, ahead))
-        block = [*block, *applied(builder, matrix, _column(builder, starts, at, columns, mask, element_type))]
-        starts = [builder.add(start, stride) for start, stride in zip(starts, strides, strict=True)]
-        at = builder.add(at, I64(1))
-    for number, row in enumerate(results):
-        line = builder.add(written, builder.mul(position, I64(row * len(transform.columns))))
-        for place, value in enumerate(applied(builder, transform.columns, block[number :: len(results)])):
-            address = builder.add(line, builder.mul(position, I64(place)))
-            vector.store_vector(builder, value, address, mask)
-    run.close([at, builder.add(written, tile), *starts, *block[len(results) * transform.outputs[1] :]])
+    _, stride, column, columns, tiles, _, tile, _, position, _ = arguments
+    outputs = transform.outputs[1]
+    shared = len(transform.columns[0]) - outputs
+
+    def read(count: int, at: ir.Value, offset: ir.Value, checks: bool, ahead: ir.Value | None) -> list[ir.Value]:
+        """The column after some columns from `at` on, its offset, and these columns' results."""
+        made: list[ir.Value] = []
+        for number in range(count):
+            places = [builder.add(row, offset) for row in rows]
+            if ahead is not None and number % _vectors_of_line(element_type) == 0:
+                for place in places[len(rows) - transform.outputs[0] :]:
+                    prefetch_at(builder, builder.add(place, ahead))
+            exists = builder.icmp_unsigned("<", at, columns) if checks else None
+            values = _column(builder, transform.rows, exists, places, mask, element_type)
+            made += [values[row] for row in results]
+            at, offset = builder.add(at, I64(1)), builder.add(offset, stride)
+        return [at, offset, *made]
+
+    at, offset, *known = read(shared, column, builder.mul(column, stride), True, None)
+    inside = _tiles_inside(builder, at, columns, tiles, outputs)
+    carried = [at, offset, target, *known]
+    for begin, end, checks in ((I64(0), inside, False), (inside, tiles, True)):
+        run = EmittedLoop(builder, "tiles", begin, end, I64(1), carried, may_be_empty=True)
+        at, offset, written, *known = run.carried
+        at, offset, *made = read(outputs, at, offset, checks, ahead if results[0] == 0 else None)
+        known += made
+        for number, row in enumerate(results):
+            line = builder.add(written, builder.mul(position, I64(row * len(transform.columns))))
+            for place, value in enumerate(applied(builder, transform.columns, known[number :: len(results)])):
+                vector.store_vector(builder, value, builder.add(line, builder.mul(position, I64(place))), mask)
+        run.close([at, offset, builder.add(written, tile), *known[outputs * len(results) :]])
+        carried = run.carried
+
+
+def _tiles_inside(
+    builder: ir.IRBuilder, column: ir.Value, columns: ir.Value, tiles: ir.Value, outputs: int
+) -> ir.Value:
+    """The number of tiles, of `outputs` more columns each from `column` on, that read none outside of the image."""
+    inside = builder.sdiv(builder.sub(columns, column), I64(outputs))
+    inside = call(builder, "smax.i64", I64, I64(0), call(builder, "smin.i64", I64, inside, tiles))
+    return builder.select(builder.icmp_signed("<", column, I64(0)), I64(0), inside)
 
 
 def _writing(
@@ -189,68 +206,89 @@ def _writing(
 ) -> None:
     """Transforms tile by tile: the products of a tile are contiguous."""
     transform, element_type = transformed
-    table, first, columns, tiles, source, tile, _, position, ahead = arguments
-    rows, width, outputs = (
-        _rows(builder, table, first, transform.outputs[0]),
-        len(transform.columns[0]),
-        transform.outputs[1],
-    )
-    run = EmittedLoop(builder, "tiles", I64(0), tiles, I64(1), [first, source, *(address for address, _ in rows)])
-    at, read, *starts = run.carried
-    targets: list[ir.Value] = []
-    for start, (_, stride) in zip(starts, rows, strict=True):
-        targets.append(start)
-        for number in range(1, outputs):
-            exists = builder.icmp_signed("<", builder.add(at, I64(number)), columns)
-            column = builder.add(start, builder.mul(stride, I64(number)))
-            targets.append(builder.select(exists, column, start))
+    table, stride, first, columns, tiles, source, tile, _, position, ahead = arguments
+    rows, outputs = _rows(builder, table, transform.outputs[0]), transform.outputs[1]
+    run = EmittedLoop(builder, "tiles", I64(0), tiles, I64(1), [first, source, builder.mul(first, stride)])
+    at, read, begin = run.carried
+    offset, offsets = begin, [begin]
+    for number in range(1, outputs):
+        offset = builder.add(offset, stride)
+        exists = builder.icmp_signed("<", builder.add(at, I64(number)), columns)
+        offsets.append(builder.select(exists, offset, begin))
     # Without this, stores wait for memory: a third of a convolution of 16 features whose images are in no cache.
     lines = EmittedLoop(builder, "lines", *span, I64(LINE * 4 // vector.BYTES[element_type]))
     written = builder.add(ahead, offset_in(builder, lines.at, element_type))
-    for target in targets:
-        prefetch_at(builder, builder.add(target, written), writes=True)
+    for row in rows:
+        for each in offsets:
+            prefetch_at(builder, builder.add(builder.add(row, written), each), writes=True)
     lines.close()
     vectors = EmittedLoop(builder, "vectors", *span, I64(4 * LANES))
-    block = []
-    for number in range(len(transform.rows[0]) * width):
-        address = builder.add(builder.add(read, vectors.at), builder.mul(position, I64(number)))
-        block.append(vector.load_vector(builder, address, mask))
-    offset = offset_in(builder, vectors.at, element_type)
-    across = [applied(builder, transform.rows, block[column::width]) for column in range(width)]
-    made = [value for row in zip(*across, strict=True) for value in applied(builder, transform.columns, row)]
-    for value, target in reversed(list(zip(made, targets, strict=True))):
-        vector.store_vector(builder, value, builder.add(target, offset), mask, element_type)
+    first_byte = offset_in(builder, vectors.at, element_type)
+    targets = [builder.add(row, first_byte) for row in rows]
+    for group in _written_groups(transform):
+        across = _transformed_columns(builder, transform, builder.add(read, vectors.at), position, mask)
+        for row in reversed(group):
+            made = applied(builder, transform.columns, [each[row] for each in across])
+            for value, each in reversed(list(zip(made, offsets, strict=True))):
+                vector.store_vector(builder, value, builder.add(targets[row], each), mask, element_type)
     vectors.close()
-    steps = [builder.mul(stride, I64(outputs)) for _, stride in rows]
-    following = [builder.add(start, step) for start, step in zip(starts, steps, strict=True)]
-    run.close([builder.add(at, I64(outputs)), builder.add(read, tile), *following])
+    following = builder.add(begin, builder.mul(stride, I64(outputs)))
+    run.close([builder.add(at, I64(outputs)), builder.add(read, tile), following])
 
 
-def _rows(builder: ir.IRBuilder, table: ir.Value, column: ir.Value, count: int) -> Rows:
-    """The rows of a table, from a column on."""
-    words = [loaded_i64(builder, builder.add(table, I64(8 * i))) for i in range(ROW_WORDS * count)]
-    pairs = zip(words[::ROW_WORDS], words[1::ROW_WORDS], strict=True)
-    return [(builder.add(address, builder.mul(column, stride)), stride) for address, stride in pairs]
+def _written_groups(transform: Transform) -> list[range]:
+    """Rows of outputs that are computed together. Every second row has the same parts; the first row is in the last
+    group.
+
+    A group reads all products again, which takes less time than rows that do not fit in registers.
+    """
+    rows = range(len(transform.rows))
+    return [rows] if len(rows) * len(transform.columns[0]) < registers() else [rows[1::2], rows[::2]]
+
+
+def _transformed_columns(
+    builder: ir.IRBuilder, transform: Transform, read: ir.Value, position: ir.Value, mask: ir.Value | None
+) -> list[list[ir.Value]]:
+    """The transforms by rows of a tile's columns of products. LLVM drops rows that are not used."""
+    row, across = builder.mul(position, I64(len(transform.columns[0]))), []
+    for _ in transform.columns[0]:
+        places = [builder.add(read, builder.mul(row, I64(number))) for number in range(len(transform.rows[0]))]
+        loaded = [vector.load_vector(builder, place, mask) for place in places]
+        across.append(applied(builder, transform.rows, loaded))
+        read = builder.add(read, position)
+    return across
+
+
+def _vectors_of_line(element_type: str) -> int:
+    """The vectors of a cache line."""
+    return max(1, LINE // (LANES * vector.BYTES[element_type]))
+
+
+def _rows(builder: ir.IRBuilder, table: ir.Value, count: int) -> list[ir.Value]:
+    """The addresses of column 0 of some rows, from a table."""
+    return [loaded_i64(builder, builder.add(table, I64(8 * i))) for i in range(count)]
 
 
 def _column(
     builder: ir.IRBuilder,
+    matrix: Matrix,
+    exists: ir.Value | None,
     addresses: list[ir.Value],
-    column: ir.Value,
-    columns: ir.Value,
     mask: ir.Value | None,
     element_type: str,
 ) -> list[ir.Value]:
-    """The vectors of a column of a tile; a column outside of the image is zeros."""
+    """The transform of a column of a tile; a column outside of the image is zeros. LLVM drops what is not used."""
+    if exists is None:
+        return applied(builder, matrix, [vector.load_vector(builder, each, mask, element_type) for each in addresses])
     before, load = builder.block, builder.append_basic_block("column")
     following = builder.append_basic_block("following")
-    builder.cbranch(builder.icmp_unsigned("<", column, columns), load, following)
+    builder.cbranch(exists, load, following)
     builder.position_at_end(load)
-    loaded = [vector.load_vector(builder, each, mask, element_type) for each in addresses]
+    inside = applied(builder, matrix, [vector.load_vector(builder, each, mask, element_type) for each in addresses])
     builder.branch(following)
     builder.position_at_end(following)
     values = []
-    for each in loaded:
+    for each in inside:
         value = builder.phi(vector.vector_type())
         value.add_incoming(each, load)
         value.add_incoming(vector.zeros(), before)

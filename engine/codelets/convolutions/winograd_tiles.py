@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from engine.codelets.convolutions.cook_toom import ROW_WORDS, Axes, transform_of
+from engine.codelets.convolutions.cook_toom import Axes, transform_of
 from engine.codelets.convolutions.winograd_runs import reading_runs
 from engine.codelets.language.build import Inner, inner
-from engine.codelets.language.memory import store_f32, store_i64
+from engine.codelets.language.memory import store_i64
 from engine.codelets.language.record import Address, Record, Table, word
 from engine.codelets.language.vector import BYTES
 from engine.machine_code.processor import lanes
@@ -52,28 +52,25 @@ class Tiles(Record):
     below: int  # rows of tiles further on that are read, and columns
     beside: int
     width: int  # tiles between rows of transformed tiles, if rows below are read
-    rows: int  # offsets in scratch: a tile's table of rows, and zeros for its features
+    rows: int  # offsets in scratch: a tile's table of rows, and a row of zeros
     zeros: int
+    zero_bytes: int
 
 
 @inner
-def fill_zeros(parameters: int, features: int, scratch: int) -> None:
+def fill_zeros(parameters: int, scratch: int) -> None:
     """Writes the zeros that stand for rows of tiles outside of an image."""
-    for i in range(features):
-        store_f32(scratch + word(parameters, Tiles.ZEROS) + 4 * i, 0.0)
+    zeros = scratch + word(parameters, Tiles.ZEROS)
+    for i in range(0, word(parameters, Tiles.ZERO_BYTES), 8):
+        store_i64(zeros + i, 0)
 
 
 @inner
-def fill_rows(
-    parameters: int, table: int, source: int, row: int, rows: int, extent: int, pitch: int, column: int
-) -> None:
-    """Fills the table of `rows` rows from `row` on; rows that are not 0 <= row < `extent` are zeros."""
-    zeros = table + word(parameters, Tiles.ZEROS) - word(parameters, Tiles.ROWS)
+def fill_rows(table: int, source: int, zeros: int, row: int, rows: int, extent: int, pitch: int) -> None:
+    """Fills the table of `rows` rows from `row` on; rows that are not 0 <= row < `extent` are at `zeros`."""
     for i in range(row, row + rows):
-        inside = 0 <= i and i < extent
-        store_i64(table, source + i * pitch if inside else zeros)
-        store_i64(table + 8, column if inside else 0)
-        table += 8 * ROW_WORDS
+        store_i64(table, source + i * pitch if 0 <= i and i < extent else zeros)
+        table += 8
 
 
 @cache
@@ -106,10 +103,13 @@ def reading_tiles(kind: str, axes: Axes, element_type: str) -> Inner:
             part = TiledPart.read(word(images, TiledImages.PARTS), (feature + done) // whole)
             some = min(features - done, whole - at)
             source, first = image + part.offset + item * at, part.first_row + tile_rows * row
-            fill_rows(parameters, table, source, first, height, part.rows, pitch, step)
             begin, into = part.first_column + tile_columns * column, target + done // LANES * pitches[1]
+            zeros = scratch + word(parameters, Tiles.ZEROS) - max(0, begin) * step
+            if step < 0:
+                zeros += word(parameters, Tiles.ZERO_BYTES) - item * of_part
+            fill_rows(table, source, zeros, first, height, part.rows, pitch)
             ahead = tile_rows * pitch
-            transform_run(table, begin, part.columns, run, into, pitches, ahead, min(some, of_part - at))
+            transform_run(table, step, begin, part.columns, run, into, pitches, ahead, min(some, of_part - at))
             done += some
 
     @inner

@@ -41,6 +41,8 @@ GRADIENT_UNITS = 16
 """Units of a gradient: each share of the tiles has its own sums, to be added."""
 SHARE_TILES = 128
 """Fewest tiles of a share."""
+NEAR = 1 << 16
+"""Most bytes between columns: rows outside of an image are a row of zeros in scratch."""
 FEW_ROWS = 8
 """Rows of tiles of all images below which units are parts of rows."""
 
@@ -119,9 +121,14 @@ class TiledTaps(NamedTuple):
         ]
         return np.array(found)
 
-    def is_suitable(self, positions: tuple[int, ...]) -> bool:
-        """Whether there are several positions along dimensions with several taps, and inputs that exist."""
+    def is_suitable(self, positions: tuple[int, ...], columns: tuple[int, ...]) -> bool:
+        """Whether there are several positions along dimensions with several taps, and inputs that exist.
+
+        `columns` are the bytes between columns of all images.
+        """
         (deep, *flat), several = self.axes, zip(self.taps[1:], positions, strict=True)
+        if max(map(abs, columns)) > NEAR:
+            return False
         return deep.is_inside and all(n > 1 or taps == 1 for taps, n in several) and min(a.size for a in flat) > 0
 
 
@@ -130,7 +137,8 @@ def convolution_sets(part: ConvolutionPart, tiling: Tiling) -> list[ComputeSet] 
     tiled, (batch, inputs, outputs) = TiledTaps.of(part, tiling), (part.batch, part.inputs, part.outputs)
     deep, rows, columns = tiled.axes
     field, axes = (rows.count, columns.count), tiling.axes
-    if not tiled.is_suitable(field) or not _has_contiguous(part, inputs.count, inputs.one):
+    near = columns.stride_a * tiling.steps[1], columns.stride_c
+    if not tiled.is_suitable(field, near) or not _has_contiguous(part, inputs.count, inputs.one):
         return None
     if not _has_even_images(batch.count, batch.other, deep.count, deep.stride_c):
         return None
@@ -184,7 +192,8 @@ def gradient_sets(part: ConvolutionPart, tiling: Tiling) -> list[ComputeSet] | N
     tiled, (batch, inputs, outputs) = TiledTaps.of(part, tiling), (part.batch, part.inputs, part.outputs)
     deep, rows, columns = tiled.axes
     field = rows.taps, columns.taps
-    if not tiled.is_suitable(field) or columns.stride_a < 0:
+    near = columns.stride_a * tiling.steps[1], columns.stride_b
+    if not tiled.is_suitable(field, near) or columns.stride_a < 0:
         return None
     if not all(_has_contiguous(part, each.count, each.one) for each in (batch, outputs)):
         return None

@@ -16,7 +16,6 @@ from engine.codelets.convolutions.cook_toom import (
     LEAST_TILES,
     MOST_TILES,
     PADDING,
-    ROW_WORDS,
     Axes,
     Pair,
     block_tiles,
@@ -142,6 +141,7 @@ class WinogradTiles(HostWork):
         width = min(columns, tiles) + beside
         vector = 4 * lanes() * _transformed_tiles(tiles, rows, columns, below, beside)
         position = whole_vectors(features) // lanes() * vector + PADDING
+        zeros = self._zero_bytes(width)
         fields = {
             "a": self.a.record(self.parts, self.steps),
             "c": self.c.record((TilePart(0, (0, 0), self.c.size),)),
@@ -152,14 +152,22 @@ class WinogradTiles(HostWork):
             "below": below,
             "beside": beside,
             "width": width,
-            "rows": layout.after_words(8 * ROW_WORDS * self.axes[0].side),
-            "zeros": layout.after_words(4 * whole_vectors(max(self.a.features, self.c.features))),
+            "rows": layout.after_words(8 * self.axes[0].side),
+            "zeros": layout.after_words(zeros),
+            "zero_bytes": zeros,
             "block_tiles": tiles,
             "vector_a": vector,
             "position_a": position,
             "inputs_at": layout.after_words(positions(self.axes) * position),
         }
         return fields, table((below + 1, width * 4 * lanes()), (beside + 1, 4 * lanes()))
+
+    def _zero_bytes(self, tiles: int) -> int:
+        """Bytes of a row of zeros, in words, that stands for a row of `tiles` tiles of any images."""
+        columns = self.axes[1].outputs * (tiles - 1) + self.axes[1].side
+        strides = abs(self.a.strides[2] * self.steps[1]), abs(self.c.strides[2])
+        features = whole_vectors(max(self.a.features, self.c.features))
+        return -(-max(strides) * columns // 8) * 8 + 4 * features
 
 
 def _transformed_tiles(tiles: int, rows: int, columns: int, below: int, beside: int) -> int:
