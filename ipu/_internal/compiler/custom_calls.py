@@ -3,7 +3,8 @@
 Factorizations of matrices, erfc and random numbers (random_numbers.py) are replaced, and checks of values
 (value_checks.py) added, in each function that can be reached: loops, branches and called functions. The other
 operations, which XLA can convert, are replaced in the outer function alone. Placeholders that are no inputs, as models
-of Keras make them in graphs of TensorFlow 1, are left out with all that depends on them and is not returned.
+of Keras make them in graphs of TensorFlow 1, and summaries are left out with all that depends on them and is not
+returned.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tensorflow.python.ops.handle_data_util import copy_handle_data
 
 from engine.ir.value_checks import ValueCheck
 from ipu._internal.compiler.costly_kernels import IN_ALL_FUNCTIONS, constants, is_candidate, make_custom_call, results
+from ipu._internal.compiler.left_out_summaries import SUMMARIES
 from ipu._internal.compiler.random_numbers import draw_as_kernels, drawn_by_xla, drawn_otherwise, is_xla_call
 from ipu._internal.compiler.value_checks import RULES, assertion, check_node, checks_of, texts_of
 from ipu._internal.compiler.value_checks import SUFFIX as CHECK_SUFFIX
@@ -43,6 +45,8 @@ INLINE = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 BRANCHES = frozenset({"If", "StatelessIf"})
 GUARD = frozenset({"Assert", "Const", "Identity", "NoOp", "Placeholder"})
 """Operations of the branch of a conditional that only asserts."""
+LEFT_OUT = frozenset({"Placeholder", *SUMMARIES})
+"""Operations that XLA refuses, and that no call of a function runs."""
 SUFFIX = "_custom_calls_"
 
 _numbers = itertools.count()
@@ -54,8 +58,8 @@ def rewritten_for_xla(
 ) -> Iterator[str | None]:
     """Makes a function like `concrete` while the context is open; yields its name, or None if `concrete` will do.
 
-    It has no unused placeholders, the random numbers of TensorFlow's kernels, and custom calls in place of `costly`
-    operations, or `checks` of values, or both. Checks pass their operands on if `passing`.
+    It has no unused placeholders and summaries, the random numbers of TensorFlow's kernels, and custom calls in place
+    of `costly` operations, or `checks` of values, or both. Checks pass their operands on if `passing`.
     """
     functions = _Functions(costly, checks, passing)
     try:
@@ -99,7 +103,7 @@ class _Functions:
         }
         called = {key: renamed for key, renamed in called.items() if renamed}
         draws = not by_xla and any(map(drawn_otherwise, definition.node_def))
-        if not candidates and not called and not checks and not draws and not _has_unfed(graph):
+        if not candidates and not called and not checks and not draws and not _has_unused(graph):
             return None
         _add_checks(definition, {operations[key]: found for key, found in checks.items()}, self.passing)
         known = constants(definition)
@@ -109,7 +113,7 @@ class _Functions:
                 function.name = called.get(node.name, {}).get(function.name, function.name)
         if draws:
             draw_as_kernels(definition)
-        _leave_out_unfed(definition)
+        _leave_out_unused(definition)
         definition.signature.name = f"{definition.signature.name}{SUFFIX}{next(_numbers)}"
         context.context().add_function_def(definition)
         self.made.append(definition.signature.name)
@@ -168,10 +172,10 @@ class _Functions:
         return given.shape if given.shape.is_fully_defined() else self._shapes.get(id(given), given.shape)
 
     def _is_affected(self, name: str, outer: Any, by_xla: bool) -> bool:
-        """Whether a function, or one that it calls, has an operation to replace or check, or an unfed placeholder."""
+        """Whether a function, or one that it calls, has an operation to replace, check or leave out."""
         if (name, by_xla) not in self._affected:
             self._affected[name, by_xla] = any(
-                node.op == "Placeholder"
+                node.op in LEFT_OUT
                 or (self.costly and node.op in IN_ALL_FUNCTIONS)
                 or (self.checks and node.op in RULES)
                 or (not by_xla and drawn_otherwise(node))
@@ -296,29 +300,29 @@ def _replace(definition: FunctionDef, costly: dict[str, tf.Operation]) -> None:
         definition.ret[result] = renamed.get(given, given)
 
 
-def _has_unfed(graph: Any) -> bool:
-    """Whether a function's graph has placeholders that are no inputs."""
+def _has_unused(graph: Any) -> bool:
+    """Whether a function's graph has placeholders that are no inputs, or summaries."""
     fed = {each.op.name for each in graph.inputs}
-    return any(each.type == "Placeholder" and each.name not in fed for each in graph.get_operations())
+    return any(each.type in LEFT_OUT and each.name not in fed for each in graph.get_operations())
 
 
-def _leave_out_unfed(definition: FunctionDef) -> None:
-    """Removes placeholders, which XLA refuses, and nodes that depend on them, unless results depend on these, too."""
+def _leave_out_unused(definition: FunctionDef) -> None:
+    """Removes operations that XLA refuses, and nodes that depend on them, unless results depend on these, too."""
     nodes = {node.name: node for node in definition.node_def}
-    unfed = {name for name, node in nodes.items() if node.op == "Placeholder"}
-    if not unfed:
+    unused = {name for name, node in nodes.items() if node.op in LEFT_OUT}
+    if not unused:
         return
     changed = True
     while changed:  # a node may come before those that it depends on
-        size = len(unfed)
-        unfed |= {name for name, node in nodes.items() if any(_source(each) in unfed for each in _data(node))}
-        changed = len(unfed) > size
+        size = len(unused)
+        unused |= {name for name, node in nodes.items() if any(_source(each) in unused for each in _data(node))}
+        changed = len(unused) > size
     for result, name in list(definition.control_ret.items()):
-        if name in unfed:
+        if name in unused:
             del definition.control_ret[result]
             definition.signature.control_output.remove(result)
     for node in nodes.values():
-        kept = [each for each in node.input if not each.startswith("^") or each[1:] not in unfed]
+        kept = [each for each in node.input if not each.startswith("^") or each[1:] not in unused]
         node.ClearField("input")
         node.input.extend(kept)
     needed = _running(definition, nodes)

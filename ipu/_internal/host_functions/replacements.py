@@ -35,6 +35,7 @@ from ipu._internal.compiler.candidate_sampling import SAMPLERS
 from ipu._internal.compiler.control_flow import conditional, loop
 from ipu._internal.compiler.gradient_functions import symbolic_gradient
 from ipu._internal.compiler.growing_arrays import scatter, set_item, stack
+from ipu._internal.compiler.left_out_summaries import SUMMARIES, summary
 from ipu._internal.compiler.matrix_resizing import area, bicubic
 from ipu._internal.compiler.nearest_resizing import nearest_neighbor, nearest_neighbor_gradient
 from ipu._internal.compiler.sparse_products import sparse_by_dense
@@ -70,6 +71,8 @@ def replace_host_operations() -> None:
     _replace(gen_math_ops, "arg_max", partial(_among_numbers, tf.greater))
     _replace(gen_math_ops, "arg_min", partial(_among_numbers, tf.less))
     _replace(gen_nn_ops, "in_top_kv2", _in_top_k)
+    for name in SUMMARIES.values():
+        _replace(gen_logging_ops, name, summary)
     for name, sampler in SAMPLERS.items():
         _replace(gen_candidate_sampling_ops, name, sampler)
     for name, update in SPARSE_UPDATES.items():
