@@ -1,5 +1,5 @@
-"""Compiles Python's bytecode and the codelets of all programs where the project is installed from a clone, and codelets
-for usual processors into wheels.
+"""Compiles Python's bytecode, the codelets of all programs and the fused loops of usual ones where the project is
+installed from a clone, and codelets and loops for usual processors into wheels.
 
 Otherwise the first program would compile them, before its first step. What belongs to sources that have changed since
 is not used. pip itself compiles the bytecode of wheels.
@@ -22,7 +22,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGES = ("engine", "ipu", "keras_ext")
-CODE = "import sys; sys.path.insert(0, sys.argv[1]); from engine.runtime import general_codelets; general_codelets."
+CODE = "import sys; sys.path.insert(0, sys.argv[1]); from engine import installation; installation."
 LIST = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -59,14 +59,14 @@ def cores() -> int:
 
 
 def compile_codelets(root: str, say: Callable[[str], None]) -> None:
-    """Compiles the codelets that depend on no model, in a process for each core, into the user's cache."""
+    """Compiles codelets and usual loops, in a process for each core, into the user's cache."""
     count = cores()
     parts = {f"part {part + 1} of {count}": (f"compile_part({part}, {count})", {}) for part in range(count)}
     run(root, parts, say)
 
 
 def archives(root: str, folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """Compiles the codelets that depend on no model for the processors that wheels have them for; returns the files."""
+    """Compiles codelets and usual loops for the processors that wheels have them for; returns the files."""
     listed = subprocess.run([sys.executable, "-P", "-c", LIST, root], capture_output=True, text=True)
     work = {}
     for level, (name, features, caches) in json.loads(listed.stdout or "{}").items():
@@ -82,7 +82,7 @@ def archives(root: str, folder: Path, say: Callable[[str], None]) -> list[Path]:
 
 
 def run(root: str, work: dict[str, tuple[str, dict[str, str]]], say: Callable[[str], None]) -> None:
-    """Runs calls of general_codelets.py in processes of these environments, one for each core at a time."""
+    """Runs calls of engine/installation.py in processes of these environments, one for each core at a time."""
 
     def process(call: str, environment: dict[str, str]) -> bool:
         command = [sys.executable, "-P", "-c", CODE + call, root]
@@ -97,4 +97,4 @@ def run(root: str, work: dict[str, tuple[str, dict[str, str]]], say: Callable[[s
         running = {pool.submit(process, *each): name for name, each in work.items()}
         for count, future in enumerate(as_completed(running), 1):
             made = "compiled" if future.result() else "not compiled"
-            say(f"Codelets, {running[future]}: {made} ({count} of {len(work)})")
+            say(f"Codelets and loops, {running[future]}: {made} ({count} of {len(work)})")

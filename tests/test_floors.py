@@ -40,6 +40,7 @@ FLOORS = (
         "engine.evaluated_executable",
         "engine.algorithms",
         "engine.aot",
+        "engine.installation",
         "engine.serving",
     ),
     ("engine", "engine.loaded"),

@@ -12,13 +12,13 @@ from engine.emit.checks import Checks
 from engine.emit.contraction import contracted
 from engine.emit.deferred import deferred_roundings
 from engine.emit.loops import Carried, begun, counted_loop, if_less, joint_loop, lane_loop, last_lanes, loops_of, word
-from engine.emit.point import Point, evaluate_together, has_long_chains, is_short, rounds_often
+from engine.emit.point import Point, constants_of, evaluate_together, has_long_chains, is_short, rounds_often
 from engine.emit.reduce import across_lanes, as_lanes, combine, without_mask_registers
 from engine.emit.repeated_rows import folded_rows, repeated_rows
 from engine.emit.short_nans import short_nans
 from engine.ir.opcodes import neutral_element
 from engine.machine_code.llvm import ir
-from engine.program.nest import Apply, Constant, Index, Input, MultiplyAdd, Nest, Reduction
+from engine.program.nest import Apply, Constant, Index, Input, MultiplyAdd, Nest, Parameter, Reduction
 
 MANY_SIDE_BY_SIDE = 8
 """Vectors of columns of 16-bit floats that are reduced together: 16 were slower on a Zen 5."""
@@ -62,6 +62,7 @@ class CodeletEmitter:
             for access, near, strides in zip(nest.accesses, self.neighbours, self.strides, strict=True)
         ]
         self.checks = Checks(nest, builder, self._parameter(nest.record_word), scratch) if nest.exceptions else None
+        self.constants = constants_of(nest, builder, self.block)
         self.parallel = loops_of([d for d in range(last) if not nest.reduced[d]])
         self.reduced = loops_of([d for d in range(last) if nest.reduced[d]])
         self.roundings = deferred_roundings(nest), short_nans(nest)
@@ -138,7 +139,8 @@ class CodeletEmitter:
 
     def _point(self, addresses: Addresses, mask: ir.Value | None, ready: dict[int, ir.Value] | None = None) -> Point:
         nodes, accesses = self.nest.nodes, self.nest.accesses
-        return Point(self.lanes, nodes, accesses, addresses, self.steps, mask, ready, *self.roundings)
+        more = *self.roundings, self.constants
+        return Point(self.lanes, nodes, accesses, addresses, self.steps, mask, ready, *more)
 
     def _invariants(self, addresses: Addresses, loaded: dict[int, ir.Value] | None = None) -> dict[int, ir.Value]:
         """Values before the lane loop that no lane of it changes: splats, `loaded` values, and what is made of these.
@@ -149,7 +151,7 @@ class CodeletEmitter:
         for number in point.needed(*self._results()):
             node = self.nest.nodes[number]
             splat = isinstance(node, Input) and self.nest.accesses[node.access].inner == "splat"
-            made, operands = isinstance(node, Apply | Constant | MultiplyAdd), getattr(node, "operands", ())
+            made, operands = isinstance(node, Apply | Constant | Parameter | MultiplyAdd), getattr(node, "operands", ())
             if splat or (made and all(map(point.has, operands))):
                 point.value(number)
         return point.values
@@ -390,5 +392,5 @@ class CodeletEmitter:
     def _initial(self, addresses: Addresses, lanes: Lanes | None = None) -> Carried:
         """The reductions' initial values, splat to the width of `lanes` (by default one lane)."""
         lanes = lanes or Lanes(self.builder, 1)
-        point = Point(lanes, self.nest.nodes, self.nest.accesses, addresses, self.steps, None)
+        point = Point(lanes, self.nest.nodes, self.nest.accesses, addresses, self.steps, None, constants=self.constants)
         return [point.value(node) for reduction in self.nest.reductions for node in reduction.initial]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import or_
 
-from engine.program.nest import Apply, Constant, MultiplyAdd, Nest, Node
+from engine.program.nest import Apply, Constant, MultiplyAdd, Nest, Node, Parameter
 
 
 def contracted(nest: Nest) -> Nest:
@@ -40,7 +40,7 @@ def _inputs(nodes: Sequence[Node]) -> list[int]:
     """Returns, for each node, the inputs from which it is computed, as bits."""
     found: list[int] = []
     for number, node in enumerate(nodes):
-        own = 0 if isinstance(node, Constant) else 1 << number
+        own = 0 if isinstance(node, Constant | Parameter) else 1 << number
         found.append(reduce(or_, (found[o] for o in node.operands)) if isinstance(node, Apply) else own)
     return found
 

@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parent
 
 def name_of(nest: Hashable) -> str:
     """A name that equal nests (or comparators or combiners) share, and no others."""
-    return "codelet_" + hashlib.sha256((keys.fingerprint(FOLDER) + repr(nest)).encode()).hexdigest()[:32]
+    return "codelet_" + hashlib.sha256(repr(nest).encode()).hexdigest()[:32]
 
 
 @cache

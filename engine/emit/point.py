@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from engine.codelets.language.lanes import HALF_TYPES, Lanes, is_complex, is_float, rounded_constant
+from collections.abc import Sequence
+
+from engine.codelets.language.lanes import HALF_TYPES, I64, Lanes, is_complex, is_float, rounded_constant
 from engine.emit.arithmetic import is_finite_16, lane_index
 from engine.emit.conversion import convert
 from engine.emit.estimates import fused, quotient_of_half, reciprocal
 from engine.emit.registry import FLUSHING, LONG_FUNCTIONS, emit_operation, emit_unrounded
 from engine.ir.opcodes import OPCODES
 from engine.machine_code.llvm import ir
-from engine.program.nest import Access, Apply, Argument, Constant, Index, Input, MultiplyAdd, Nest, Node
+from engine.program.nest import Access, Apply, Argument, Constant, Index, Input, MultiplyAdd, Nest, Node, Parameter
 
 LEAST_ROUNDED = 3
 """Fewest operations of 16-bit floats for which several vectors are interleaved."""
@@ -34,7 +36,7 @@ class Point:
 
     `addresses[k]` is access k's address at lane 0; `steps[k]` the bytes (or counts) from lane to lane; `ready` holds
     values loaded in outer loops; `deferred` are nodes that are not rounded before they are stored, `short` those whose
-    NaN have a lower half of zeros.
+    NaN have a lower half of zeros. `constants` are the scalars of parameters.
     """
 
     def __init__(
@@ -48,8 +50,9 @@ class Point:
         ready: dict[int, ir.Value] | None = None,
         deferred: frozenset[int] = frozenset(),
         short: frozenset[int] = frozenset(),
+        constants: Sequence[ir.Value] = (),
     ) -> None:
-        self.deferred, self.short = deferred, short
+        self.deferred, self.short, self.constants = deferred, short, constants
         self.lanes, self.nodes, self.accesses = lanes, nodes, accesses
         self.addresses, self.steps, self.mask = addresses, steps, mask
         self.values: dict[int, ir.Value] = dict(ready or {})
@@ -83,6 +86,8 @@ class Point:
         lanes, node = self.lanes, self.nodes[number]
         if isinstance(node, Constant):
             return constant_value(lanes, node)
+        if isinstance(node, Parameter):
+            return lanes.splat(self.constants[node.number])
         if isinstance(node, Apply):
             operands = [self.values[o] for o in node.operands]
             if self._is_quotient_of_half(node):
@@ -191,6 +196,13 @@ def evaluate_together(points: list[Point], numbers: list[int]) -> None:
     for number in points[0].needed(*numbers):
         for point in points:
             point.value(number)
+
+
+def constants_of(nest: Nest, builder: ir.IRBuilder, block: ir.Value) -> list[ir.Value]:
+    """The scalars of a nest's parameters, by number, from the parameter block at an address."""
+    given = {node.number: node.element_type for node in nest.nodes if isinstance(node, Parameter)}
+    words = (builder.add(block, ir.Constant(I64, 8 * (nest.constants_word + number))) for number in sorted(given))
+    return [Lanes(builder, 1).load(word, given[number]) for number, word in zip(sorted(given), words, strict=True)]
 
 
 def constant_value(lanes: Lanes, node: Constant) -> ir.Constant:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from engine.codelets.language.lanes import is_complex, is_float
 from engine.emit.point import element_type_of
 from engine.emit.registry import EXACT, LONG_FUNCTIONS
-from engine.program.nest import Apply, Constant, MultiplyAdd, Nest
+from engine.program.nest import Apply, Constant, MultiplyAdd, Nest, Parameter
 
 PASSING = EXACT | LONG_FUNCTIONS | {"add", "convert", "divide", "multiply", "rsqrt", "sqrt", "subtract"}
 PASSING -= {"cosine", "power", "sine"}
@@ -21,7 +21,7 @@ def short_nans(nest: Nest) -> frozenset[int]:
     short, results = set[int](), set[int]()
     for number, node in enumerate(nest.nodes):
         kind = element_type_of(nest.nodes, number, nest.accesses)
-        passes = isinstance(node, Constant | MultiplyAdd) or (
+        passes = isinstance(node, Constant | Parameter | MultiplyAdd) or (
             isinstance(node, Apply) and node.operation.opcode in PASSING
         )
         if passes and all(each in results for each in getattr(node, "operands", ())):

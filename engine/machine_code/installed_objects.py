@@ -1,4 +1,4 @@
-"""Object code of codelets that comes with an installation from a wheel: an archive for each level of processors.
+"""Object code that comes with an installation from a wheel: an archive for each level of processors.
 
 The build hook of the wheel writes the archives. An archive is used if it was compiled from the installed sources, for
 this kind of processor and for blocks of this cache; what it lacks is compiled when it is needed.
@@ -6,6 +6,7 @@ this kind of processor and for blocks of this cache; what it lacks is compiled w
 
 from __future__ import annotations
 
+import hashlib
 import io
 import zlib
 from functools import cache
@@ -17,7 +18,7 @@ from engine.machine_code.caches import LARGE, second_level
 from engine.machine_code.instruction_sets import AARCH64, LEVELS
 from engine.machine_code.processor import ARM, X86, lanes, rounds_to_bf16, target
 
-CODELETS = sources.ENGINE / "codelets"
+SOURCES = sources.ENGINE / "codelets", sources.ENGINE / "emit"
 FOLDER = sources.ENGINE / "data" / "objects"
 PROCESSORS = {
     "x86-64-v3": (*LEVELS["x86-64-v3"], (1 << 18, 1 << 19, LARGE)),
@@ -31,7 +32,7 @@ Larger caches take the objects for LARGE bytes, whose blocks differ little."""
 
 def find(path: Path) -> bytes | None:
     """The installed object code for a path of the cache; None if there is none."""
-    archive = _archive() if path.parent.name.startswith("codelets-") else None
+    archive = _archive() if path.parent.name.startswith(("codelets-", "objects-")) else None
     try:
         return None if archive is None else archive.read(path.name)
     except (KeyError, BadZipFile, zlib.error):
@@ -61,9 +62,10 @@ def level_of_processor() -> str | None:
 
 
 def file_name(level: str) -> str:
-    """The name of the archive of a level, of this processor's cache and of the present sources of codelets."""
+    """The name of the archive of a level, of this processor's cache and of the present sources."""
     kibibytes = min(second_level(), LARGE) >> 10
-    return f"{level}-{kibibytes}K-{sources.digest_at(CODELETS).hex()[:32]}.zip"
+    digest = hashlib.sha256(b"".join(map(sources.digest_at, SOURCES))).hexdigest()
+    return f"{level}-{kibibytes}K-{digest[:32]}.zip"
 
 
 def write(folder: Path, objects: dict[str, bytes]) -> Path:

@@ -63,6 +63,14 @@ class Constant:
 
 
 @frozen
+class Parameter:
+    """A scalar in all lanes that the parameter block has as number `number` of its constants."""
+
+    element_type: str
+    number: int
+
+
+@frozen
 class Apply:
     """A node that applies an operation to earlier nodes."""
 
@@ -93,7 +101,7 @@ class MultiplyAdd:
         return (*self.factors, self.addend)
 
 
-Node = Input | Index | Constant | Apply | Argument | MultiplyAdd
+Node = Input | Index | Constant | Parameter | Apply | Argument | MultiplyAdd
 
 
 @frozen
@@ -137,7 +145,8 @@ class Nest:
     separate partial result, without the initial value.
     With a `period`, rows have that many columns and are contiguous in all arrays but splat and periodic ones, so that
     all rows may run as one loop.
-    With `exceptions` the nest checks for these; the last parameter is the address of its Record.
+    With `exceptions` the nest checks for these; then follows the address of its Record. Then follow the values of nodes
+    of the class Parameter, one in each word.
     """
 
     reduced: tuple[bool, ...]
@@ -167,7 +176,8 @@ class Nest:
         return self.access_word(len(self.accesses))
 
     @property
-    def parameter_words(self) -> int:
+    def constants_word(self) -> int:
+        """The index of the first word with the value of a Parameter."""
         return self.record_word + bool(self.exceptions)
 
 

@@ -1,13 +1,12 @@
 """The codelets that can be compiled before a machine's first model, as all or many models need them.
 
-The project's installation compiles them into the cache or into a wheel (hatch_build.py).
+The project's installation compiles them (engine/installation.py).
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from itertools import product
-from pathlib import Path
 from pkgutil import walk_packages
 
 from engine import codelets
@@ -17,7 +16,7 @@ from engine.codelets.convolutions.overlap_add import overlap_add
 from engine.codelets.convolutions.window_filling import ColumnRun
 from engine.codelets.convolutions.winograd import kernel_transform, product_of_tiles
 from engine.codelets.convolutions.winograd_gradient import gradient_of_tiles, sums_of_taps
-from engine.codelets.language.build import Codelet, objects_of
+from engine.codelets.language.build import Codelet
 from engine.codelets.language.lanes import F16_IN_F32
 from engine.codelets.pooling.overlapping_pool_gradient import overlapping_pool_gradient
 from engine.codelets.pooling.pool_gradient import pool_gradient
@@ -25,7 +24,6 @@ from engine.codelets.pooling.pool_windows import pool_windows
 from engine.codelets.products.contract_bf16x3 import contract_bf16x3
 from engine.codelets.products.contract_half import contract_half
 from engine.codelets.products.contract_plain import contract_for
-from engine.machine_code import installed_objects
 from engine.machine_code.processor import may_use_matrix_registers, widens_beside_products
 from engine.runtime import executor
 
@@ -61,13 +59,3 @@ def usual_codelets() -> list[Codelet]:
     rounding = contract_half("f16", "f16", beside=widens_beside_products(), right=F16_IN_F32)
     products = [contract_for(*types)[0] for types in (("f16",), ("f16", "f32"), ("bf16",))]
     return [*images, *products, rounding]
-
-
-def compile_part(number: int, count: int) -> None:
-    """Compiles part `number` of `count` parts of the general codelets into the cache."""
-    objects_of(general_codelets()[number::count])
-
-
-def write_archive(folder: str) -> None:
-    """Writes the objects of all general codelets for the processor that the environment names, as wheels have them."""
-    installed_objects.write(Path(folder), objects_of(general_codelets()))

@@ -80,6 +80,7 @@ def test_codelets_are_compiled_ahead(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     fresh = [Codelet(rows.infeed.function, "infeed"), Codelet(rows.outfeed.function, "outfeed")]
     monkeypatch.setattr("engine.runtime.general_codelets.general_codelets", lambda: fresh)
+    monkeypatch.setattr("engine.installation.usual_steps", lambda: [])
     for compiled in (2, 0):
         assert main(["cache", "--warm"]) == 0
         printed = capsys.readouterr().out

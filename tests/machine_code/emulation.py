@@ -41,7 +41,7 @@ CROSS = {
     "SOFTWARE_IPU_CACHE_BYTES": str(1 << 19),
 }
 """Variables by which this machine compiles for ARM: in seconds, where the emulated compiler takes minutes."""
-ARCHIVE = "import sys; from engine.runtime.general_codelets import write_archive; write_archive(sys.argv[1])"
+ARCHIVE = "import sys; from engine.installation import write_archive; write_archive(sys.argv[1])"
 
 
 def missing() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,8 @@ def test_objects_of_usual_processors(build: Callable[[Path], Path], monkeypatch:
     path = build(ROOT)
     with zipfile.ZipFile(path) as archive:
         found = [name for name in archive.namelist() if name.startswith("engine/data/objects/")]
-    digest = sources.digest_at(installed_objects.CODELETS).hex()[:32]
+    digests = map(sources.digest_at, installed_objects.SOURCES)
+    digest = hashlib.sha256(b"".join(digests)).hexdigest()[:32]
     processors = installed_objects.PROCESSORS.items()
     names = {f"{level}-{size >> 10}K-{digest}.zip" for level, (_, _, caches) in processors for size in caches}
     assert set(found) == {f"engine/data/objects/{name}" for name in names}

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from engine.codelets.language.nest_parameters import with_parameters
 from engine.codelets.language.record import ParameterBlock, Record, block, flattened
 from engine.codelets.language.scratch import Range, ScratchSpace
 from engine.program.buffer import Address, Buffer
@@ -90,7 +91,8 @@ class HostWork(Work):
 
 
 def encoded_loop(loop: FusedLoop) -> Encoded:
-    """The block as `Nest` defines it."""
+    """The block as `Nest` defines it, with constants of loops that differ in no more than these."""
+    nest, constants = with_parameters(loop.nest)
     words = [loop.grain, *loop.extents]
     relocations = []
     for operand in loop.operands:
@@ -102,7 +104,8 @@ def encoded_loop(loop: FusedLoop) -> Encoded:
     if loop.record is not None:
         relocations.append(Relocation(len(words), loop.record))
         words.append(0)
-    return Encoded(loop.nest, np.array(words, np.int64), tuple(relocations))
+    words += constants
+    return Encoded(nest, np.array(words, np.int64), tuple(relocations))
 
 
 @dataclass(frozen=True, slots=True)

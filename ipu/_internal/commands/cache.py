@@ -43,13 +43,14 @@ def cleared() -> Iterator[str]:
 
 
 def warmed() -> Iterator[str]:
-    """Compiles the codelets that depend on no model and are not stored yet; yields lines that say so."""
+    """Compiles the codelets and loops that many programs need and are not stored yet; yields lines that say so."""
     from engine.codelets.language.build import building, make
+    from engine.installation import loops_of, usual_steps
     from engine.runtime.general_codelets import general_codelets
 
     compiled: list[str] = []
     with building(compiled.append):
-        make(general_codelets())
+        make([*general_codelets(), *loops_of(usual_steps())])
     yield f"compiled      {len(compiled)} codelets that do not depend on a model"
     yield from listing()
 
