@@ -18,7 +18,7 @@ GROUPS = ("model", "policy", "size", "frozen", "loss", "metrics", "data", "weigh
 """Groups in the order in which features write."""
 REPEATED = ("slots", "metrics", "compile", "epochs", "callback", "before", "action")
 """The groups of which a program may have several features; actions keep their order and may come twice."""
-ROOMS = ("models", "own_steps", "data", "compiling", "callbacks", "actions")
+ROOMS = ("models", "other_layers", "own_steps", "data", "compiling", "callbacks", "actions")
 SEED = 17
 THREADS = "in threads"
 """The label of calls in two threads."""
