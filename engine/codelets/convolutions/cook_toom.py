@@ -18,7 +18,7 @@ KERNEL_BLOCK = 16  # input features of a unit of the kernel's transform, which h
 GRADIENT_BLOCK = 16  # input features of a unit of the kernel's gradient
 PADDING = 64  # bytes between arrays of scratch: without it, the arrays of all positions would share cache sets
 # Tuned on two cores of an EPYC with AVX-512 (32 KiB first-level, 1 MiB second-level cache), November 2026.
-BLOCK_BYTES = 3 << 16  # transformed inputs and products of the tiles multiplied at a time
+BLOCK_BYTES = 7 << 15  # transformed inputs and products of the tiles multiplied at a time
 LEAST_TILES = 24  # multiplied at a time, in any cache: the transformed kernel is read once for each block of tiles
 MOST_TILES = 48
 LARGE_KERNEL = 1 << 24  # bytes of a transformed kernel from which at least MOST_TILES are: it is read from memory
