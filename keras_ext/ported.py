@@ -38,9 +38,9 @@ def _hint(argument: str, pipelined: bool) -> str | None:
     if argument == "gradient_accumulation_count":
         setter = "set_pipelining_options" if pipelined else "set_gradient_accumulation_options"
         return f"Instead of {argument}, call {setter}(gradient_accumulation_steps_per_replica=...) of the model."
-    from keras_ext.pipelining.options import PIPELINE_ARGUMENTS  # late: it imports the compiler
+    from keras_ext.pipelining.options import pipeline_arguments  # late: it imports the compiler
 
-    if argument in PIPELINE_ARGUMENTS and argument != "name":
+    if argument in pipeline_arguments() and argument != "name":
         return f"Instead of {argument}, call set_pipelining_options({argument}=...) of the model."
     return None
 

@@ -15,7 +15,6 @@ from engine.partition.pipeline import Pipelining as EnginePipelining
 from engine.partition.storage import Storage
 from ipu._internal.compiler.accumulation import accumulated
 from ipu._internal.compiler.marks import AccumulatorType, marking
-from ipu._internal.compiler.pipelining import InferencePipelineProgram, PipelineProgram
 from ipu._internal.compiler.processes import processes_of
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.compiler.random_numbers import drawn_by_xla
@@ -23,13 +22,6 @@ from ipu._internal.compiler.replication import alone, without_groups
 from ipu._internal.compiler.trace import graph_key_of, graph_of, trace_step
 from ipu._internal.compiler.value_checks import checking
 from ipu._internal.config.system import current_system
-from ipu._internal.pipelining.streaming import (
-    Stream,
-    Streamed,
-    StreamingPipelineProgram,
-    StreamingProgram,
-    StreamingTrainingPipeline,
-)
 from ipu._internal.processes.transport import Transport
 from ipu._internal.recent_programs import RecentPrograms
 from keras_ext.epochs.batch_types import BatchType
@@ -180,6 +172,16 @@ def _compile_step(
 def _compile_updates(
     flat_step: Callable[..., Any], specs: Sequence[tf.TensorSpec], replicas: int, updates: Updates
 ) -> TracedProgram:
+    # Here, as a step without accumulation and stages runs none of it.
+    from ipu._internal.compiler.pipelining import InferencePipelineProgram, PipelineProgram
+    from ipu._internal.pipelining.streaming import (
+        Stream,
+        Streamed,
+        StreamingPipelineProgram,
+        StreamingProgram,
+        StreamingTrainingPipeline,
+    )
+
     traceable: Callable[..., Any] = flat_step
     if updates.streaming:
         last = None if updates.pipelining is None else len(updates.pipelining.devices) - 1

@@ -13,8 +13,6 @@ from tensorflow.python.autograph.core import ag_ctx
 from engine.errors import ConfigurationError
 from engine.serving.manifest import PipelineManifest
 from ipu._internal.serving.counts import checked_count
-from ipu._internal.serving.export_step import Export, check_directory, export_step
-from ipu._internal.serving.served_functions import Step
 from keras_ext.extension import Extension
 from keras_ext.pipelining.graphs import is_shape
 from keras_ext.pipelining.micro_batches import check_pipeline_count
@@ -65,6 +63,9 @@ class ServingExport(Extension):
             UnsupportedOperation: operations that an IPU cannot run.
         """
         arguments = dict(locals())
+        from ipu._internal.serving.export_step import Export, check_directory, export_step
+        from ipu._internal.serving.served_functions import Step
+
         check_directory(export_dir, purge_export_dir)
         structure, specs = model_inputs(self, batch_size)
         iterations = _steps_per_execution(self)

@@ -8,8 +8,6 @@ from functools import cache, partial
 from pathlib import Path
 
 from engine.codelets.language.build import GivenCode, MachineCode
-from engine.emit.codelet import emit_codelet
-from engine.emit.combiner import emit_combiner, emit_comparator
 from engine.machine_code import keys
 from engine.machine_code.objects import Compile
 from engine.machine_code.processor import lanes
@@ -34,13 +32,16 @@ def generated_codelet(generated: Generated) -> MachineCode:
 
 def prepared(generated: Generated, name: str) -> Compile:
     """Writes the LLVM IR; the function returned compiles it to object code with the one symbol `name`."""
-    from engine.machine_code.optimising import WRITTEN_OUT, compile_text
+    from engine.machine_code.optimising import WRITTEN_OUT, compile_text  # like the emitter, only to compile
 
     return partial(compile_text, _text(generated, name), WRITTEN_OUT)
 
 
 def _text(generated: Generated, name: str) -> str:
     """The LLVM IR of a module with the one function `name`."""
+    from engine.emit.codelet import emit_codelet
+    from engine.emit.combiner import emit_combiner, emit_comparator
+
     match generated:
         case Combiner():
             return emit_combiner(generated, name, lanes())

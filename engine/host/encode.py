@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-from engine.codelets.factors.cholesky import encoded_cholesky
-from engine.codelets.factors.factorization import encoded_factorization
-from engine.codelets.factors.triangular_solve import encoded_solve
-from engine.codelets.fourier.fourier import encoded_fourier
-from engine.codelets.host.host_call import encoded_call
-from engine.codelets.host.queues import encoded_leaf_copy, encoded_queue
-from engine.codelets.interpolation import encoded_interpolation
 from engine.codelets.language.encoded import Encoded, HostWork, encoded_loop
-from engine.codelets.language.exceptions import encoded_exception_check
-from engine.codelets.language.vertex import encoded_vertex
-from engine.codelets.pooling.overlapping_pool_gradient import encoded_select_and_scatter
 from engine.codelets.products.contract_plain import encoded_product
-from engine.codelets.random import encoded_bits, encoded_draw, encoded_next_state
-from engine.codelets.rows.dynamic_slice import encoded_slice
-from engine.codelets.rows.first_of_equal import encoded_first_of_equal
-from engine.codelets.rows.gather_rows import encoded_gather
-from engine.codelets.rows.reduced_rows import encoded_reduced_rows
-from engine.codelets.rows.row_sums import encoded_row_sort, encoded_row_sums
-from engine.codelets.rows.scatter_rows import encoded_scatter
-from engine.codelets.scan import encoded_scan
-from engine.codelets.sort import encoded_sort
-from engine.codelets.transpose import encoded_transpose
-from engine.codelets.value_check import encoded_check
 from engine.errors import InternalError
+from engine.frozen import frozen
 from engine.program.work.base import Work
 from engine.program.work.contraction import Contraction
 from engine.program.work.copy import TransposeWork
@@ -45,34 +26,52 @@ from engine.program.work.row_sums import ReducedRowsWork, RowSort, SummedRows
 from engine.program.work.select_and_scatter import SelectAndScatterWork
 from engine.program.work.sorting import ScanWork, SortWork
 
-ENCODERS: dict[type[Work], Callable[[Any], Encoded]] = {
-    CholeskyWork: encoded_cholesky,
+Encoder = Callable[[Any], Encoded]
+
+
+@frozen
+class Late:
+    """An encoder in a module of engine.codelets, which is imported for the first work of its kind."""
+
+    module: str
+    name: str
+
+    def find(self) -> Encoder:
+        found: Encoder = getattr(import_module(f"engine.codelets.{self.module}"), self.name)
+        return found
+
+    def __call__(self, work: Any) -> Encoded:
+        return self.find()(work)
+
+
+ENCODERS: dict[type[Work], Encoder] = {
+    CholeskyWork: Late("factors.cholesky", "encoded_cholesky"),
     Contraction: encoded_product,
-    DrawWork: encoded_draw,
-    ExceptionCheckWork: encoded_exception_check,
-    FactorizationWork: encoded_factorization,
-    FirstOfEqualWork: encoded_first_of_equal,
-    FourierWork: encoded_fourier,
+    DrawWork: Late("random", "encoded_draw"),
+    ExceptionCheckWork: Late("language.exceptions", "encoded_exception_check"),
+    FactorizationWork: Late("factors.factorization", "encoded_factorization"),
+    FirstOfEqualWork: Late("rows.first_of_equal", "encoded_first_of_equal"),
+    FourierWork: Late("fourier.fourier", "encoded_fourier"),
     FusedLoop: encoded_loop,
-    GatherWork: encoded_gather,
-    HostCall: encoded_call,
-    InterpolationWork: encoded_interpolation,
-    LeafCopyWork: encoded_leaf_copy,
-    NextStateWork: encoded_next_state,
-    QueueWork: encoded_queue,
-    RandomBitsWork: encoded_bits,
-    ReducedRowsWork: encoded_reduced_rows,
-    RowSort: encoded_row_sort,
-    ScanWork: encoded_scan,
-    ScatterWork: encoded_scatter,
-    SelectAndScatterWork: encoded_select_and_scatter,
-    SliceWork: encoded_slice,
-    SolveWork: encoded_solve,
-    SortWork: encoded_sort,
-    SummedRows: encoded_row_sums,
-    TransposeWork: encoded_transpose,
-    ValueCheckWork: encoded_check,
-    VertexCallWork: encoded_vertex,
+    GatherWork: Late("rows.gather_rows", "encoded_gather"),
+    HostCall: Late("host.host_call", "encoded_call"),
+    InterpolationWork: Late("interpolation", "encoded_interpolation"),
+    LeafCopyWork: Late("host.queues", "encoded_leaf_copy"),
+    NextStateWork: Late("random", "encoded_next_state"),
+    QueueWork: Late("host.queues", "encoded_queue"),
+    RandomBitsWork: Late("random", "encoded_bits"),
+    ReducedRowsWork: Late("rows.reduced_rows", "encoded_reduced_rows"),
+    RowSort: Late("rows.row_sums", "encoded_row_sort"),
+    ScanWork: Late("scan", "encoded_scan"),
+    ScatterWork: Late("rows.scatter_rows", "encoded_scatter"),
+    SelectAndScatterWork: Late("pooling.overlapping_pool_gradient", "encoded_select_and_scatter"),
+    SliceWork: Late("rows.dynamic_slice", "encoded_slice"),
+    SolveWork: Late("factors.triangular_solve", "encoded_solve"),
+    SortWork: Late("sort", "encoded_sort"),
+    SummedRows: Late("rows.row_sums", "encoded_row_sums"),
+    TransposeWork: Late("transpose", "encoded_transpose"),
+    ValueCheckWork: Late("value_check", "encoded_check"),
+    VertexCallWork: Late("language.vertex", "encoded_vertex"),
 }
 """The encoders of a program's kinds of work; a derived kind has that of its base."""
 

@@ -8,6 +8,7 @@ import operator
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 from engine.errors import ConfigurationError
@@ -29,7 +30,6 @@ from ipu._internal.pipelining.options import (
 )
 from ipu._internal.pipelining.stage_options import stage_options_of
 from ipu._internal.pipelining.sums import checked_sum_dtype
-from ipu.ops.pipelining_ops import pipeline
 from keras_ext.accumulation_options import REDUCTION, checked_steps
 from keras_ext.extension import Extension, check_names, option, options_of
 from keras_ext.pipelining.assigned import ASSIGNMENT, checked_stages, is_pipelined
@@ -63,8 +63,14 @@ SET_BY_KERAS = {
     "reduction_method": "give gradient_accumulation_reduction_method",
 }
 """Arguments of `pipeline()` that a Keras model fills in, and their replacements."""
-PIPELINE_ARGUMENTS = frozenset(inspect.signature(pipeline).parameters) - set(SET_BY_KERAS)
-"""Arguments that `set_pipelining_options` and `pipeline()` share."""
+
+
+@cache
+def pipeline_arguments() -> frozenset[str]:
+    """Arguments that `set_pipelining_options` and `pipeline()` share."""
+    from ipu.ops.pipelining_ops import pipeline  # with all that it runs, which other models do not need
+
+    return frozenset(inspect.signature(pipeline).parameters) - set(SET_BY_KERAS)
 
 
 @dataclass(frozen=True)
@@ -278,7 +284,7 @@ def _checked_mapping(mapping: object) -> list[int]:
 
 
 def _check_arguments(arguments: Mapping[str, Any]) -> None:
-    check_names("pipeline()", arguments, PIPELINE_ARGUMENTS - {"device_mapping", "accumulate_outfeed"}, SET_BY_KERAS)
+    check_names("pipeline()", arguments, pipeline_arguments() - {"device_mapping", "accumulate_outfeed"}, SET_BY_KERAS)
     schedule = checked_schedule(arguments.get("pipeline_schedule"))
     checked_recomputation(arguments.get("recomputation_mode"), schedule)
     stage_options_of(arguments)

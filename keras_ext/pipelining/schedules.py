@@ -8,7 +8,6 @@ from engine.partition.pipeline import Pipelined
 from engine.partition.pipeline_report import PipelineReport
 from engine.partition.schedule import Row, Schedule
 from engine.partition.schedule_table import ScheduleRows
-from ipu._internal.compiler.pipelining import PipelineProgram
 from ipu._internal.compiler.program import TracedProgram
 from keras_ext.extension import Extension
 from keras_ext.pipelining.chart import PipelineChart, write_chart
@@ -59,6 +58,8 @@ class PipelineSchedules(Extension):
 
 def note_pipeline(model: KerasModel, mode: str, program: TracedProgram) -> None:
     """Notes the pipeline that the model is about to run: a PipelineProgram."""
+    from ipu._internal.compiler.pipelining import PipelineProgram  # a model without stages does not need it
+
     assert isinstance(program, PipelineProgram)
     latest = vars(model).setdefault(_LATEST, {})
     latest.pop(mode, None)

@@ -56,6 +56,30 @@ def test_as_frozen_dataclasses(kind: Any, arguments: tuple[Any, ...]) -> None:
     assert [each.name for each in fields(ours)] == [each.name for each in fields(theirs)]
 
 
+class Checked:
+    first: int
+
+    def __post_init__(self) -> None:
+        if self.first < 0:
+            raise ValueError(self.first)
+
+
+def test_objects_of_derived_classes_and_checks() -> None:
+    checked = frozen(Checked)
+    derived = frozen(
+        type("Derived", (checked,), {"__annotations__": {"second": "list"}, "second": field(default_factory=list)})
+    )
+    plain = type("Plain", (derived,), {})
+    one, other = plain(1), derived(2, second=[3])
+    assert (one.first, one.second, other.first, other.second, derived(4).second) == (1, [], 2, [3], [])
+    assert derived(1).second is not derived(1).second and checked(first=5).first == 5
+    for kind in (checked, derived, plain):
+        with pytest.raises(ValueError):
+            kind(-1)
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'first'"):
+            kind()
+
+
 def test_differences_copies_and_files() -> None:
     shape = Shape("f32", (2, 3))
     assert replace(shape, element_type="f16") == Shape("f16", (2, 3)) != shape

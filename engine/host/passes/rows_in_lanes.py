@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.codelets.language.lanes import ITEM_BYTES, is_complex
-from engine.emit.point import has_long_chains
 from engine.host.unit_chain import with_works
 from engine.machine_code.processor import lanes
 from engine.program.nest import Access
@@ -37,6 +36,8 @@ def _is_short(work: FusedLoop) -> bool:
     rows = work.extents[-2] if nest.partition != rank - 2 else min(work.grain, work.extents[-2])
     if rows < LEAST_VECTORS * lanes() or any(is_complex(each.element_type) for each in nest.accesses):
         return False
+    from engine.emit.point import has_long_chains  # with the emitter, for few programs
+
     strided = sum(_inner(work, number) == "strided" for number in range(len(nest.accesses)))
     most = MOST_REDUCED if nest.reduced[-1] else MOST_OF_FUNCTIONS if has_long_chains(nest) else MOST_COLUMNS
     return 1 < work.extents[-1] < lanes() and work.extents[-1] <= most and strided * work.extents[-1] <= MOST_STRIDED

@@ -14,7 +14,6 @@ from dataclasses import replace
 from math import prod
 
 from engine.codelets.rows.touched_rows import DRIFT_PROBED, DRIFTING, KEPT, MOMENT, TouchedRowsWork
-from engine.emit.contraction import contracted
 from engine.ir import Shape
 from engine.program.buffer import LARGE_BYTES
 from engine.program.nest import Apply, Constant, Input, MultiplyAdd, Nest, Node, Store
@@ -63,6 +62,8 @@ def _reached(nest: Nest, nodes: Sequence[int], without: Mapping[int, int]) -> se
 
 def drift_of(nest: Nest, stores: Sequence[Store], without: Mapping[int, int]) -> Nest | None:
     """The nest with these stores and replacements, and the same accesses; None if it might round in another way."""
+    from engine.emit.contraction import contracted  # with the emitter, for few programs
+
     nest = contracted(nest)
     order = sorted(_reached(nest, [each.node for each in stores], without))
     numbers = {node: number for number, node in enumerate(order)}
