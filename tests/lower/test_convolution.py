@@ -211,6 +211,18 @@ def test_operands_of_gradients_of_strided_and_single_windows_are_exchanged(
     check(builder.module(), tolerance=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize(("patch", "features", "outputs"), [(4, 3, 64), (8, 3, 20), (4, 5, 33), (16, 1, 16)])
+def test_gradients_by_kernels_of_patches(patch: int, features: int, outputs: int, kind: str) -> None:
+    """Taps are short rows of an image; 16-bit floats between them are widened with them."""
+    builder = Builder()
+    x = builder.parameter(kind, [6, 48, 48, features])
+    y = builder.parameter(kind, [6, 48 // patch, 48 // patch, outputs])
+    window = (WindowDimension(48 // patch, window_dilation=patch),) * 2
+    builder.convolution(x, y, window, ConvolutionDimensionNumbers(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1)))
+    check(builder.module(), tolerance=1e-4)
+
+
 def test_what_is_not_finite_reaches_all_taps_of_its_features_if_operands_are_exchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

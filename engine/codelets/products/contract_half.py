@@ -26,7 +26,7 @@ from engine.codelets.products.contract import Block, Operands, Parts, blocked, e
 from engine.codelets.products.contract_f32 import MASKED, begins_group, offsets_of_a
 from engine.codelets.products.contract_fields import PACK_ROWS, Field, Layout
 from engine.codelets.products.micro_kernel import AS_HALF, library
-from engine.codelets.products.pack import LANES, PANEL, copied_run, join_runs, packed_pitch, packing
+from engine.codelets.products.pack import LANES, LEAST_RUN, PANEL, copied_run, join_runs, packed_pitch, packing
 from engine.codelets.products.panel import NOTHING_AHEAD, panels
 from engine.codelets.rows.offset_tables import double_table, fill_table, greatest_entry, least_entry
 
@@ -45,6 +45,7 @@ NARROW_BYTES = 4 * PANEL + 64
 REUSE = 2  # minimum average number of reads of an element of A's range for the range to be widened once
 SHORT_ROW = 128  # or maximum average number of the range's elements for each row, if few are between rows
 BETWEEN_ROWS = 32
+SPREAD = 2  # or maximum number of its elements for each element of A, if rows are packed one by one
 SPAN = 1 << 18  # maximum elements of such a range
 GROUP_SPAN = 1 << 16  # likewise for rows that are contiguous for each k: other ones are transposed
 SHORT_PITCH = 256  # maximum bytes between widened rows of B that all panels share
@@ -154,7 +155,10 @@ def is_read_often(parameters: int, row: int, rows: int, k: int, elements: int) -
     """Whether to widen the whole range of memory that contains these rows of A, instead of packing the rows."""
     if begins_group(parameters, row):
         return elements <= min(rows * k, GROUP_SPAN)
-    return elements <= min(rows * max(k // REUSE, min(k + BETWEEN_ROWS, SHORT_ROW)), SPAN)
+    longest = max(k // REUSE, min(k + BETWEEN_ROWS, SHORT_ROW))
+    if word(parameters, Field.RUN_A) < LEAST_RUN:
+        longest = max(longest, SPREAD * k)
+    return elements <= min(rows * longest, SPAN)
 
 
 @inner
