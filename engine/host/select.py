@@ -15,10 +15,11 @@ from engine.host.convolutions.direct import ConvolutionArrays, emit_contractions
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.exchanged import emit_exchanged, exchanged_cycles
 from engine.host.convolutions.few_features import emit_few_features, few_cycles
-from engine.host.convolutions.grouped import emit_widened, is_widened
+from engine.host.convolutions.grouped import is_widened
 from engine.host.convolutions.overlapping import emit_overlapping, overlap_cycles
 from engine.host.convolutions.part import part_of
 from engine.host.convolutions.pixel_groups import choose_group, contraction_cycles
+from engine.host.convolutions.widened import emit_widened, widened_few_cycles
 from engine.host.passes.split_products import is_split
 from engine.machine_code.processor import may_use_matrix_registers
 from engine.program.builder import ProgramBuilder
@@ -100,6 +101,7 @@ def _bids(draft: ConvolutionDraft) -> dict[str, Bid]:
         bids["groups of positions"] = Bid(grouped, partial(emit_contractions, group=group))
     others: dict[str, tuple[float | None, Emit]] = {
         "few features": (few_cycles(draft), emit_few_features),
+        "few features in float32": (widened_few_cycles(draft), partial(emit_widened, emit=emit_few_features)),
         "overlapping products": (overlap_cycles(draft), emit_overlapping),
         "exchanged operands": (exchanged_cycles(draft), partial(emit_exchanged, emit=emit_convolution)),
     }

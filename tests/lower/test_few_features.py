@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from engine.codelets.convolutions.few_features import LANES
+from engine.compile import build_program
 from engine.host import select
-from engine.host.convolutions import few_features
+from engine.host.convolutions import direct, few_features, widened
+from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.few_features import FewFeatures
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
+from engine.ir.floating_point import FloatingPoint
 from tests.engine.running import arguments_for, check, fast
 from tests.lower.test_convolution import numbers_for, random_window, ways
 
@@ -42,15 +47,20 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prefer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the bid of this way the least."""
-    found = few_features.few_cycles
-    monkeypatch.setattr(select, "few_cycles", lambda draft: None if found(draft) is None else -1.0)
+    """Makes the bids of this way, in float32 or with float32 copies, the least."""
+    monkeypatch.setattr(select, "few_cycles", least(select.few_cycles))
+    monkeypatch.setattr(select, "widened_few_cycles", least(select.widened_few_cycles))
+
+
+def least(cycles: Callable[[ConvolutionDraft], float | None]) -> Callable[[ConvolutionDraft], float | None]:
+    return lambda draft: None if cycles(draft) is None else -1.0
 
 
 @pytest.mark.usefixtures("always")
-@pytest.mark.sample(14)
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("seed", range(80))
-def test_results_are_those_of_the_definition(seed: int) -> None:
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+def test_results_are_those_of_the_definition(kind: str, seed: int) -> None:
     """One to three dimensions, dilations, reversal, negative padding, transposed ones with phases without taps."""
     rng = np.random.default_rng(seed)
     rank = seed % 3 + 1
@@ -59,7 +69,7 @@ def test_results_are_those_of_the_definition(seed: int) -> None:
     last = window[-1]
     window = (*window[:-1], WindowDimension(last.size, 1, last.padding_low, 5, 1, last.base_dilation))
     batch, features, outputs = (int(n) for n in rng.integers(1, [4, 40, 5]))
-    module = module_of(batch, features, outputs, sizes, window)
+    module = module_of(batch, features, outputs, sizes, window, kind)
     assert works(module) or seed % 4  # some wild modules have no taps at all
     check(module, tolerance=5e-5)
 
@@ -74,11 +84,26 @@ def test_runs_of_rows(taps: int, outputs: int) -> None:
 
 
 def test_a_decoders_last_layer_is_of_this_kind() -> None:
-    """Layers of full lanes, of 16-bit floats, or of images so small that lanes would idle are computed otherwise."""
+    """Layers of full lanes, or of images so small that lanes would idle, are computed otherwise."""
     assert works(module_of(4, 32, 1, [64, 64], (SAME, SAME)))
-    for other in (module_of(4, 32, 8, [64, 64], (SAME, SAME)), module_of(64, 32, 1, [4, 4], (SAME, SAME))):
-        assert not works(other)
-    assert not works(module_of(4, 32, 1, [64, 64], (SAME, SAME), "f16"))
+    assert works(module_of(4, 16, 1, [64, 64], (SAME, SAME), "f16")) or LANES < 8
+    for kind in ("f32", "f16"):
+        for other in ((4, 32, 8, [64, 64]), (64, 32, 1, [4, 4])):
+            assert not works(module_of(*other, (SAME, SAME), kind))
+
+
+@pytest.mark.skipif(LANES < 8, reason="four lanes would gain less")
+@pytest.mark.parametrize("pairs", [False, True])
+def test_pairs_of_bf16_are_multiplied_where_that_is_faster(pairs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in (direct, widened):
+        monkeypatch.setattr(each, "multiplies_bf16_pairs", lambda: pairs)
+    assert bool(works(module_of(4, 16, 1, [64, 64], (SAME, SAME), "bf16"))) != pairs
+
+
+def test_sums_are_as_they_are_where_exceptions_are_detected() -> None:
+    module = module_of(4, 16, 1, [64, 64], (SAME, SAME), "f16")
+    program = build_program(module, ["variable"] * 2, {}, floating_point=FloatingPoint(exceptions=frozenset({"oflo"})))
+    assert not any(isinstance(each.work, FewFeatures) for each in select.select_convolutions(program).compute_sets)
 
 
 def test_zeros_around_an_image_are_multiplied() -> None:

@@ -1,12 +1,7 @@
-"""Grouped convolutions with few output features in a group: windows of images of float32 fill the lanes.
-
-Convolutions of 16-bit floats have copies of their operands in float32, and a result that is rounded once.
-"""
+"""Grouped convolutions with few output features in a group: windows of images of float32 fill the lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from math import prod
 
 from engine.codelets.convolutions.window_filling import STEPS, FeatureGroup
@@ -14,9 +9,6 @@ from engine.codelets.language.lanes import HALF_TYPES
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.pixel_groups import LEAST_MULTIPLY_ADDS
 from engine.machine_code.processor import lanes
-from engine.program.builder import ProgramBuilder
-from engine.program.copies import copy
-from engine.program.views import View, stored_in
 
 LEAST_TAPS = 2.0
 """Estimated fewest reads of each position of an image for which copies of windows are worth it."""
@@ -46,24 +38,3 @@ def is_widened(draft: ConvolutionDraft) -> bool:
     outputs = draft.right.shape.dimensions[draft.numbers.kernel_output_feature_dimension]
     few = draft.groups > 1 and 2 * (outputs // draft.groups) <= lanes() and not draft.is_depthwise
     return few and draft.shape.element_type in HALF_TYPES and draft.multiply_adds >= LEAST_MULTIPLY_ADDS
-
-
-def emit_widened(
-    builder: ProgramBuilder, draft: ConvolutionDraft, emit: Callable[[ProgramBuilder, ConvolutionDraft], None]
-) -> None:
-    """Emits the convolution of float32 copies by `emit`, then the result's rounding."""
-    left, right, result = (
-        _widened(f"{draft.name}.{name}", view)
-        for name, view in (("images", draft.left), ("kernel", draft.right), ("wide", draft.result))
-    )
-    for source, target in ((draft.left, left), (draft.right, right)):
-        copy(builder, target.buffer.name, source, target, draft.op_name)
-    emit(builder, replace(draft, name=result.buffer.name, left=left, right=right, result=result))
-    copy(builder, f"{draft.name}.rounded", result, draft.result, draft.op_name)
-
-
-def _widened(name: str, view: View) -> View:
-    """A new array of float32 with the view's order of dimensions in memory."""
-    shape = view.shape.with_type("f32")
-    order = sorted(range(shape.rank), key=lambda d: -abs(view.strides[d]))
-    return stored_in(name, shape, order)
