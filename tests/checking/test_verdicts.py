@@ -92,6 +92,11 @@ PROGRAMS: dict[str, tuple[dict[str, str], str]] = {
         "import tensorflow\nif hasattr(tensorflow, 'Session'):\n    tensorflow.Session()\n"
         "if tensorflow.__version__.startswith('1'):\n    tensorflow.placeholder\n" + WHOLE,
     ),
+    "name a conditional expression asks for": (
+        {},
+        "import tensorflow\nfound = tensorflow.Session if hasattr(tensorflow, 'Session') else None\n"
+        "is_old = hasattr(tensorflow, 'Session') and tensorflow.Session is found\n" + WHOLE,
+    ),
     "name in an option's branch": ({}, WHOLE + "class A: a = 1\nif hasattr(A, 'a'):\n    ipu.utils.nothing()\n"),
     "name that NumPy has lost": ({}, WHOLE + "np.float(1)\n"),
     "name that collections have lost": ({}, WHOLE + "import collections\ncollections.Iterable\n"),

@@ -194,11 +194,13 @@ class _Reader(ast.NodeVisitor):
             name = node.module if alias.name == "*" else f"{node.module}.{alias.name}"
             self.program.uses.append(NameUse(node.lineno, (name,), self._optional > 0, True))
 
-    def visit_If(self, node: ast.If) -> None:
-        asks = any(map(self._asks_for_names, ast.walk(node.test)))
+    def visit_If(self, node: ast.If | ast.IfExp | ast.BoolOp) -> None:
+        asks = any(map(self._asks_for_names, ast.walk(node if isinstance(node, ast.BoolOp) else node.test)))
         self._optional += asks
         self.generic_visit(node)
         self._optional -= asks
+
+    visit_IfExp = visit_BoolOp = visit_If
 
     def _asks_for_names(self, node: ast.AST) -> bool:
         """Whether a condition is on an import's name or version: the program has other names for other releases."""
