@@ -30,6 +30,7 @@ from tensorflow.python.ops import (
     script_ops,
     while_v2,
 )
+from tensorflow.python.training import optimizer
 
 from ipu._internal.compiler.candidate_sampling import SAMPLERS
 from ipu._internal.compiler.control_flow import conditional, loop
@@ -71,6 +72,7 @@ def replace_host_operations() -> None:
     _replace(gen_math_ops, "arg_max", partial(_among_numbers, tf.greater))
     _replace(gen_math_ops, "arg_min", partial(_among_numbers, tf.less))
     _replace(gen_nn_ops, "in_top_kv2", _in_top_k)
+    _replace(optimizer.Optimizer, "_get_non_slot_variable", _non_slot_variable)
     for name in SUMMARIES.values():
         _replace(gen_logging_ops, name, summary)
     for name, sampler in SAMPLERS.items():
@@ -82,7 +84,7 @@ def replace_host_operations() -> None:
         _replace(keras_raw_ops, name, update)
 
 
-def _replace(module: ModuleType, name: str, replacement: Callable[..., Any]) -> None:
+def _replace(module: ModuleType | type, name: str, replacement: Callable[..., Any]) -> None:
     original = getattr(module, name)
     if hasattr(original, "__wrapped__") and original.__module__ == __name__:
         return
@@ -118,6 +120,15 @@ def _ensure_shape(original: Callable[..., Any], input: Any, shape: Any, name: st
 def _gather_nd(_: Callable[..., Any], resource: Any, indices: Any, dtype: Any, name: str | None = None) -> Any:
     """tf.gather_nd of a variable's value: XLA has the operation for tensors alone."""
     return gen_array_ops.gather_nd(gen_resource_variable_ops.read_variable_op(resource, dtype), indices, name=name)
+
+
+def _non_slot_variable(original: Callable[..., Any], owner: Any, name: str, graph: Any = None) -> Any:
+    """A variable of an optimizer, which is in a graph around that of the function where the optimizer asks for it."""
+    found = original(owner, name, graph)
+    while found is None and graph is not None:
+        graph = getattr(graph, "outer_graph", None)
+        found = original(owner, name, graph)
+    return found
 
 
 def _among_numbers(
