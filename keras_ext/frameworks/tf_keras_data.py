@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -160,6 +161,20 @@ class RowsAdapter(data_adapter.DataAdapter):
         return self._recreated
 
 
+class OnePass:
+    """One pass over a generator for all validations of a fit, so that none loses what is read ahead of its end."""
+
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self._pass
+
+    @functools.cached_property
+    def _pass(self) -> Iterator[Batch]:
+        return iter(self._batches)
+
+
 class IPUDataHandler(data_adapter.DataHandler):
     """Keras' bookkeeping of epochs and steps, for `replicas` that take the batches alternately."""
 
@@ -176,6 +191,9 @@ class IPUDataHandler(data_adapter.DataHandler):
         check_batches(self._partial_batch(), accumulation, replicas)
         check_executions(self._inferred_steps, steps, accumulation)
         batches = super_batches(self._dataset, steps * replicas, executions_ahead())
+        adapter = self._adapter
+        if isinstance(adapter, data_adapter.GeneratorDataAdapter) and not adapter.should_recreate_iterator():
+            batches = OnePass(batches)
         self._dataset = batches if replicas == 1 else ReplicatedBatches(batches, replicas)
         if run is not None and isinstance(self._adapter, data_adapter.DatasetAdapter):
             goes_on = not self._adapter.should_recreate_iterator()

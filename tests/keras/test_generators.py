@@ -1,4 +1,4 @@
-"""Generators of Keras 3 that a program uses several times."""
+"""Generators that a program uses several times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tf_keras
 
+import ipu
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import data
 
@@ -37,6 +39,22 @@ def test_a_generator_goes_on_where_an_earlier_use_ended(steps: int) -> None:
     assert next(source)[1] == 10
     model.predict(source, steps=3, verbose=0)
     assert next(source)[1] == 14
+
+
+@pytest.mark.parametrize("accelerated", [False, True])
+def test_validations_of_tf_keras_lose_no_batch_of_a_generator(accelerated: bool) -> None:
+    """Each batch has its number as label; TensorFlow loses those that it has read ahead at the end of a validation."""
+
+    def numbers() -> Iterator[Any]:
+        for number in range(100):
+            yield np.zeros((1, 3), np.float32), np.full((1, 1), number, np.float32)
+
+    with ipu.accelerate() if accelerated else IPUStrategy().scope():
+        model = tf_keras.Sequential([tf_keras.layers.Input((3,)), tf_keras.layers.Dense(1, kernel_initializer="zeros")])
+        model.compile(tf_keras.optimizers.SGD(0.0), "mean_absolute_error", steps_per_execution=2)
+    x, y = np.zeros((2, 3), np.float32), np.zeros((2, 1), np.float32)
+    history = model.fit(x, y, epochs=4, validation_data=numbers(), validation_steps=3, verbose=0).history
+    assert history["val_loss"] == [1, 4, 7, 10]
 
 
 def test_a_generator_can_be_read_when_a_fit_has_stopped_early() -> None:
