@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-MANY = 20_000
+MANY = 5_000
 """The fewest new objects for which a pause of the collector saves time."""
 HEAP = 400_000
 """About the number of objects in a process with TensorFlow and the engine; after as many more, all are scanned once."""
