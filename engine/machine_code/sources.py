@@ -80,9 +80,15 @@ def sources(*positions: Path, engine: Path = ENGINE) -> tuple[Path, ...]:
     return tuple(sorted(found, key=str))
 
 
-@cache
 def _source(file: Path, engine: Path) -> tuple[bytes, tuple[Path, ...]]:
-    """A hash of a file's name and content, and the files of the engine's modules that it imports, anywhere in it."""
+    """A hash of a file's name and content, and the files of the engine's modules that it imports, anywhere in it.
+
+    Files outside of this engine, such as a user's codelets, are read again each time, as they may change meanwhile.
+    """
+    return _own_source(file, engine) if file.is_relative_to(ENGINE) else _read_source(file, engine)
+
+
+def _read_source(file: Path, engine: Path) -> tuple[bytes, tuple[Path, ...]]:
     content = file.read_bytes()
     name = str(file.relative_to(engine)) if file.is_relative_to(engine) else file.name
     digest = hashlib.sha256(name.encode() + b"\0" + content).digest()
@@ -95,6 +101,9 @@ def _source(file: Path, engine: Path) -> tuple[bytes, tuple[Path, ...]]:
         else:  # modules of the package, or names that the package itself defines
             found.update(_file_of(f"{package}.{name}", engine) or position for name in _names(names))
     return digest, tuple(each for each in found if each is not None)
+
+
+_own_source = cache(_read_source)
 
 
 def _names(text: str) -> Iterable[str]:
