@@ -17,7 +17,8 @@ from engine.program.work.offsets import GROUP, Offsets, rows_together, steps_of
 # November 2026.
 PACK_ROWS = 48  # packing B does not pay for fewer rows
 FAR = 2048  # bytes between neighbouring k of A from which packing pays: they share few cache sets and touch many pages
-MANY_COLUMNS = 256  # columns from which packing pays at an eighth of that distance: they reuse packed rows of A often
+# Columns from which packing pays at an eighth of that distance, as they reuse packed rows of A often.
+MANY_COLUMNS = 256 if lanes() == 16 else 512
 
 
 # Last columns with kernels of their own, by products of random sizes on two cores of a Zen 5, December 2026.
