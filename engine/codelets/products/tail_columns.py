@@ -10,9 +10,8 @@ import numpy as np
 
 from engine.codelets.language import vector
 from engine.codelets.language.build import inner
-from engine.codelets.language.element import load_element
 from engine.codelets.language.loops import EmittedLoop
-from engine.codelets.language.memory import F32, I64, POINTER, call, load_i64, loaded_i64, store_f32
+from engine.codelets.language.memory import F32, I64, POINTER, call, load_f32, load_i64, loaded_i64, store_f32
 from engine.codelets.language.record import word
 from engine.codelets.language.switched import switched
 from engine.codelets.products.contract import Block, Operands
@@ -50,7 +49,7 @@ def pack_tail(at: Operands, block: Block, scratch: int) -> None:
     for n in range(tail):
         source, row = at.b + stride * (column - tail + n), scratch + SUMS_BYTES + pitch * n
         for i in range(k_count):
-            store_f32(row + 4 * i, load_element(source + load_i64(offset_b + 8 * i), "f32", "f32"))
+            store_f32(row + 4 * i, load_f32(source + load_i64(offset_b + 8 * i)))
         for i in range(4 * k_count, pitch, 4):
             store_f32(row + i, 0.0)
 

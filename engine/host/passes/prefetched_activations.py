@@ -28,8 +28,10 @@ def prefetch_activations(program: Program) -> Program:
     for at, each in enumerate(sets):
         if _may_prefetch(each):
             assert isinstance(each.work, Contraction)
-            far = {buffer for buffer, when in touched.items() if passed - when >= FAR_BYTES}
-            ahead = _wanted(each.work, _following(sets, at, marked), far) if far else []
+            following = _following(sets, at, marked) if passed >= FAR_BYTES else []
+            read = dict.fromkeys(span.buffer for one in following for span in one.reads if span.slot is None)
+            far = [buffer for buffer in read if passed - touched.get(buffer, passed) >= FAR_BYTES]
+            ahead = [buffer for buffer in far if _fits(each.work, buffer)][:MOST_AHEAD]
             if ahead:
                 sets[at] = replace(each, work=replace(each.work, ahead=tuple(map(Address, ahead))))
                 touched |= dict.fromkeys(ahead, passed)
@@ -61,9 +63,8 @@ def _following(sets: list[ComputeSet], product: int, marked: set[int]) -> list[C
     return found
 
 
-def _wanted(product: Contraction, following: list[ComputeSet], far: set[Buffer]) -> list[Buffer]:
-    """The far arrays that are read next and have equal parts for C's rows, no larger than these."""
+def _fits(product: Contraction, array: Buffer) -> bool:
+    """Whether an array has equal parts for the rows of C, no larger than these, and is worth prefetching."""
     _, rows, columns, _ = product.size
-    read = (span for each in following for span in each.reads if span.slot is None and span.buffer in far)
-    found = [s.buffer for s in read if s.buffer.shape.bytes % rows == 0 and s.buffer.shape.bytes <= 4 * rows * columns]
-    return [each for each in dict.fromkeys(found) if each.shape.bytes >= LEAST_BYTES][:MOST_AHEAD]
+    size = array.shape.bytes
+    return LEAST_BYTES <= size <= 4 * rows * columns and size % rows == 0
