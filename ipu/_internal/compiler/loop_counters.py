@@ -81,11 +81,11 @@ class LoopCounters:
             return np.asarray(static)
         if tensor.op.type == "Placeholder":
             return self._given(tensor)
-        operands = [self.values(each) for each in tensor.op.inputs]
-        if any(each is None for each in operands):
+        operands = [known for each in tensor.op.inputs if (known := self.values(each)) is not None]
+        if len(operands) < len(tensor.op.inputs):
             return None
         if tensor.op.type == "Cast":
-            return operands[0].astype(tensor.dtype.as_numpy_dtype)  # type: ignore[union-attr]
+            return operands[0].astype(tensor.dtype.as_numpy_dtype)
         compute = OPERATIONS.get(tensor.op.type)
         return None if compute is None else compute(*operands)
 
