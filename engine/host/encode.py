@@ -22,7 +22,6 @@ from engine.program.work.indexing import FirstOfEqualWork, GatherWork, ScatterWo
 from engine.program.work.interpolation import InterpolationWork
 from engine.program.work.queues import LeafCopyWork, QueueWork
 from engine.program.work.random import DrawWork, NextStateWork, RandomBitsWork
-from engine.program.work.row_sums import ReducedRowsWork, RowSort, SummedRows
 from engine.program.work.select_and_scatter import SelectAndScatterWork
 from engine.program.work.sorting import ScanWork, SortWork
 
@@ -60,15 +59,12 @@ ENCODERS: dict[type[Work], Encoder] = {
     NextStateWork: Late("random", "encoded_next_state"),
     QueueWork: Late("host.queues", "encoded_queue"),
     RandomBitsWork: Late("random", "encoded_bits"),
-    ReducedRowsWork: Late("rows.reduced_rows", "encoded_reduced_rows"),
-    RowSort: Late("rows.row_sums", "encoded_row_sort"),
     ScanWork: Late("scan", "encoded_scan"),
     ScatterWork: Late("rows.scatter_rows", "encoded_scatter"),
     SelectAndScatterWork: Late("pooling.overlapping_pool_gradient", "encoded_select_and_scatter"),
     SliceWork: Late("rows.dynamic_slice", "encoded_slice"),
     SolveWork: Late("factors.triangular_solve", "encoded_solve"),
     SortWork: Late("sort", "encoded_sort"),
-    SummedRows: Late("rows.row_sums", "encoded_row_sums"),
     TransposeWork: Late("transpose", "encoded_transpose"),
     ValueCheckWork: Late("value_check", "encoded_check"),
     VertexCallWork: Late("language.vertex", "encoded_vertex"),

@@ -11,8 +11,7 @@ from engine.passes.fusible import is_scalar_body
 from engine.program.copies import copy_buffer
 from engine.program.nest import Combiner
 from engine.program.nests import body_of
-from engine.program.program import Address, Span, WorkEstimate
-from engine.program.row_sums import RowScatter
+from engine.program.program import Address, ComputeSet, Span, WorkEstimate
 from engine.program.units import SMALL_BYTES
 from engine.program.work.base import Array
 from engine.program.work.indexing import FirstOfEqualWork, GatherWork, ScatterWork
@@ -64,7 +63,7 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
     )
     if not first.elements:
         return results[0] if count == 1 else tuple(results)
-    compute_set = RowScatter(
+    compute_set = ComputeSet(
         instruction.name,
         work,
         work.unit_count,
@@ -78,7 +77,6 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
         op_name=instruction.op_name,
         one_worker=results[0].shape.bytes < SMALL_BYTES,
         overwrites=olds[0] if count == 1 else None,
-        named=_named_rows(instruction),
     )
     context.emit(compute_set)
     return results[0] if count == 1 else tuple(results)
@@ -94,27 +92,6 @@ def _parts(instruction: Instruction, count: int) -> tuple[list[Instruction], Ins
     """The arrays, the indices and the updates of a scatter of `count` arrays."""
     operands = list(instruction.operands)
     return operands[:count], operands[count], operands[count + 1 :]
-
-
-def _named_rows(instruction: Instruction) -> int:
-    """Number of whole rows that a scatter adds to a table; 0 for a scatter of any other kind."""
-    if len(instruction.operands) != 3 or single_operation(instruction.called[0]) != "add":
-        return 0
-    table, ids, updates = (o.array_shape for o in instruction.operands)
-    numbers = instruction["scatter_dimension_numbers"]
-    if table.element_type != "f32" or table.rank < 2 or numbers.input_batching_dims:
-        return 0
-    if numbers.inserted_window_dims != (0,) or numbers.scatter_dims_to_operand_dims != (0,):
-        return 0
-    window = tuple(range(updates.rank - table.rank + 1, updates.rank))
-    if tuple(numbers.update_window_dims) != window or not updates.elements:
-        return 0
-    if updates.dimensions[updates.rank - table.rank + 1 :] != table.dimensions[1:]:
-        return 0
-    last = numbers.index_vector_dim == ids.rank or (
-        numbers.index_vector_dim == ids.rank - 1 and ids.dimensions[-1] == 1
-    )
-    return ids.elements if last else 0
 
 
 @custom_call(FIRST_OF_EQUAL)

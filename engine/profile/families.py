@@ -13,7 +13,7 @@ from engine.profile.options import Assumptions
 from engine.profile.slices import Lookup, plan_lookup
 from engine.profile.streams import FROM_HOST, TO_HOST
 from engine.profile.superstep_cost import SuperstepCost
-from engine.profile.vertices import kind_of, vertex_cycles
+from engine.profile.vertices import vertex_cycles
 from engine.program.nest import Apply
 from engine.program.program import ComputeSet
 from engine.program.work.custom_calls import HostCall
@@ -81,22 +81,11 @@ def dynamic_lookup_of(compute_set: ComputeSet) -> Lookup | None:
 
 
 def _update(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost | None:
-    """Cost of a scatter of whole slices, and of the operations on its sums that are fused into it."""
-    work_estimate = compute_set.work_estimate
-    elements = work_estimate.elements.get("scatter", 0)
-    if not work_estimate.lookups or not elements:
+    """Cost of a scatter of whole slices."""
+    elements, lookups = compute_set.work_estimate.elements["scatter"], compute_set.work_estimate.lookups
+    if not lookups or not elements:
         return None
-    lookup = _lookup_in(compute_set, elements // work_estimate.lookups, True)
-    step = plan_lookup(lookup, target, assumptions.slice_proportion())
-    kind = kind_of(work_estimate.element_type)
-    rest = [(opcode, count) for opcode, count in work_estimate.elements.items() if opcode != "scatter"]
-    table = max(span.buffer.shape.elements for span in compute_set.writes)
-    operations = tuple((opcode, kind) for opcode, count in rest for _ in range(max(1, count // max(1, table))))
-    if not operations:
-        return step
-    run = spread(table, compute_set.writes[0].buffer.shape.dtype.itemsize, target)
-    more = vertex_cycles(operations, run.per_tile, target)
-    return replace(step, compute=step.compute + more, tiles=max(step.tiles, run.tiles))
+    return plan_lookup(_lookup_in(compute_set, elements // lookups, True), target, assumptions.slice_proportion())
 
 
 def _lookup_in(compute_set: ComputeSet, width: int, updates: bool) -> Lookup:

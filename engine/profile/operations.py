@@ -8,7 +8,6 @@ from engine.profile.vertices import kind_of, work_of
 from engine.program.program import ComputeSet
 from engine.program.work.convolution import Convolution
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.row_sums import ReducedRowsWork, SummedRows
 
 MOVES = frozenset({"copy", "transpose"})
 """Operations that compute nothing."""
@@ -74,8 +73,7 @@ def _unmeasured(compute_set: ComputeSet, element_type: str) -> str:
     if isinstance(work, FusedLoop):
         return "operations on integers" if element_type.startswith(("s", "u")) else ""
     if not isinstance(work, Convolution):
-        opcodes = () if isinstance(work, SummedRows | ReducedRowsWork) else compute_set.work_estimate.elements
-        return next((kind for opcode, kind in UNMEASURED.items() if opcode in opcodes), "")
+        return next((kind for opcode, kind in UNMEASURED.items() if opcode in compute_set.work_estimate.elements), "")
     if any(size.groups > 1 and size.outputs == 1 for size in work.parts):
         return "depthwise convolutions"
     dimensions = max(sum(max(pair) > 1 for pair in zip(size.field, size.taps, strict=True)) for size in work.parts)

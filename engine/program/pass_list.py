@@ -6,7 +6,6 @@ from engine.program.copy_elision import elide_copies
 from engine.program.dead_stores import eliminate_dead_stores
 from engine.program.exception_checks import check_exceptions
 from engine.program.loop_invariants import hoist_loop_invariants
-from engine.program.row_sums import fuse_row_sums
 from engine.program.run_passes import Pass
 from engine.program.scopes import name_scopes_of_sums
 
@@ -15,6 +14,5 @@ PROGRAM_PASSES: tuple[Pass, ...] = (
     eliminate_dead_stores,
     hoist_loop_invariants,
     check_exceptions,
-    fuse_row_sums,
     name_scopes_of_sums,
 )

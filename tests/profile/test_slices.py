@@ -19,6 +19,7 @@ from engine.profile.slices import Lookup, plan_lookup
 from engine.target import target
 from tests.exploring import examples
 from tests.program.loop_parts import below, loop, next_count
+from tests.program.test_row_sums import adam_step, program_of
 
 MK2 = target("ipu2")
 SYNC = MK2.superstep_sync
@@ -134,3 +135,16 @@ def test_a_table_that_a_loop_trains_is_on_the_tiles_of_its_look_ups() -> None:
     (found,) = [each for each in estimate(program, MK2).costs if each.method == "slices"]
     plan = plan_lookup(Lookup(20_000, 64, 50, 4), MK2)
     assert found.cycles == 3 * (plan.compute + plan.exchange + plan.sync)
+
+
+def test_a_chip_stores_the_gradient_of_a_table_that_the_host_sums_where_it_is_read() -> None:
+    module = adam_step((1024, 64), (50,))
+    program = build_program(module, ["variable"] * len(module.entry.parameters), {})
+    report = estimate(program, MK2)
+    rows, width, named = 1024, 64, 50
+    update = plan_lookup(Lookup(rows, width, named, 4, True, False), MK2, Assumptions().slice_proportion())
+    kinds = [set(each.work_estimate.elements) for each in program.compute_sets]
+    assert report.costs[kinds.index({"scatter"})].compute == update.compute
+    assert [shape for shape in (each.shape for each in report.memory.largest) if shape.startswith("s64")] == []
+    assert report.memory.live_bytes[kinds.index({"scatter"})] >= 4 * rows * width
+    assert len(program_of(module).compute_sets) < len(program.compute_sets)

@@ -17,7 +17,6 @@ from engine.program.program import Program
 from tests.lower.test_general_scatter import scatter_module
 from tests.lower.test_sort import lexicographic, sorting
 from tests.program.programs import convolution_step
-from tests.program.test_row_sums import adam_step, is_summed_where_read
 
 
 def scattered() -> Module:
@@ -43,7 +42,6 @@ PROGRAMS: dict[str, Callable[[], Module]] = {
     "sort by a comparator": lambda: sorting((9, 40), ["s32", "f32"], 1, lexicographic(["s32", "f32"])),
     "select-and-scatter": widely_selected,
     "pooling": lambda: convolution_step()[0],
-    "embedding gradient": adam_step,
 }
 
 
@@ -53,8 +51,6 @@ def test_what_is_refused_has_no_machine_code(name: str, monkeypatch: pytest.Monk
         raise AssertionError("machine code is made")
 
     def refuse(program: Program) -> None:
-        if name == "embedding gradient":
-            assert is_summed_where_read(program)
         raise OutOfTileMemory("too large")
 
     monkeypatch.setattr(MachineCode, "address", property(no_code))

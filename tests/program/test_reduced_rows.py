@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.codelets.rows.reduced_rows import ReducedRowsWork
 from engine.compile import build_program, compile_module
 from engine.debug import DebugExecutable
+from engine.host.passes import row_sums
 from engine.ir import Module, Shape, TupleShape
 from engine.ir.builder import Builder
-from engine.program import row_sums
 from engine.program.program import Program
-from engine.program.work.row_sums import ReducedRowsWork
 from tests.engine.running import buffers, check
-from tests.program.test_row_sums import numbers_of
+from tests.program.test_row_sums import numbers_of, program_of
 
 Dimensions = tuple[int, int]
 KINDS = ["squares", "finite"]
@@ -75,7 +75,7 @@ def run(module: Module, given: list[np.ndarray]) -> list[bytes]:
 @pytest.mark.parametrize("table", [(3001, 20), (1009, 17), (2048, 32), (40, 1500)])
 def test_bits_of_all_rows(table: Dimensions, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module = clipped(table, kind=kind)
-    assert is_reduced(build_program(module, ["variable"] * 3, {}, verify=True))
+    assert is_reduced(program_of(module))
     cases = [arguments(module, seed) for seed in range(3)]
     for case, value in zip(cases, (np.inf, np.nan, 1e30), strict=True):
         if value < np.inf or kind == "finite":
@@ -85,7 +85,7 @@ def test_bits_of_all_rows(table: Dimensions, kind: str, monkeypatch: pytest.Monk
     nothing[1][:] = table[0]
     received = [run(module, case) for case in (*cases, nothing)]
     monkeypatch.setattr(row_sums, "reduction_of", lambda *_: None)
-    assert not is_reduced(build_program(module, ["variable"] * 3, {}))
+    assert not is_reduced(program_of(module))
     assert [run(module, case) for case in (*cases, nothing)] == received
     assert len({each[0] for each in received}) > 1
 
@@ -113,5 +113,5 @@ def test_debug_executable_has_the_same_bits() -> None:
 
 def test_sums_of_other_products_stay_dense() -> None:
     module = clipped(weigh=True)
-    assert not is_reduced(build_program(module, ["variable"] * 3, {}))
+    assert not is_reduced(program_of(module))
     check(Module(module.name, module.entry, {}), arguments(module))

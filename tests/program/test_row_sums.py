@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.codelets.rows.row_sums import SummedRows
 from engine.compile import build_program, compile_module
 from engine.evaluate import evaluate
+from engine.host.passes import row_sums as rewriting
 from engine.ir import Instruction, Module, ScatterDimensionNumbers, Shape, TupleShape
 from engine.ir.builder import Builder
-from engine.program import row_sums as rewriting
 from engine.program.program import Program
-from engine.program.work.row_sums import SummedRows
-from tests.engine.running import buffers, check, fast
+from engine.program.verifier import verify
+from tests.engine.running import assert_near, buffers, check, fast
+from tests.program.machine import Machine
 
 Dimensions = tuple[int, ...]
 
@@ -103,7 +105,11 @@ def is_summed_where_read(program: Program) -> bool:
 
 
 def program_of(module: Module) -> Program:
-    return build_program(module, ["variable"] * len(module.entry.parameters), {}, verify=True)
+    """The module's program, with sums of rows where they are read."""
+    before = build_program(module, ["variable"] * len(module.entry.parameters), {}, verify=True)
+    program = rewriting.fuse_row_sums(before)
+    verify(program)
+    return program
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -138,7 +144,11 @@ def test_as_defined(case: str) -> None:
     for received, value in zip(held, expected, strict=False):
         np.testing.assert_allclose(received, value, atol=1e-4)
     module = as_outputs(module)
-    assert is_summed_where_read(program_of(module))
+    program = program_of(module)
+    assert is_summed_where_read(program)
+    one_by_one = Machine(program, dict(enumerate(arguments(module)))).run(lambda units: reversed(range(units)))
+    for received, value in zip(one_by_one, expected, strict=True):
+        assert_near(received, value, 1e-4)
     check(module, arguments(module))
 
 

@@ -7,29 +7,31 @@ them. The zeros move each element to the vector and lane that it has in the whol
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from engine.codelets.host.rows import copy_memory
 from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.encoded import Encoded
+from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.lanes import SIDE_BY_SIDE
 from engine.codelets.language.memory import call4, load_i8, load_i64, store_i8, store_i64
-from engine.codelets.language.record import Record, block, word
+from engine.codelets.language.record import Address, Record, block, word
 from engine.codelets.language.scratch import after
 from engine.codelets.rows.row_sums import (
     RowSums,
+    SummedRows,
     clear,
     clear_rows,
-    encoded_row_sums,
     entries_of,
     put_sums,
     reader_of,
     row_of,
-    scratch_with,
     sum_rows,
 )
+from engine.frozen import frozen
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.processor import lanes
+from engine.program.work.base import Footprint
 from engine.program.work.fused_loop import Strided
-from engine.program.work.row_sums import ReducedRowsWork
 
 PLACES = 16 * SIDE_BY_SIDE
 """Elements of the widest vectors that are reduced side by side, a multiple of those of all narrower ones."""
@@ -133,26 +135,46 @@ def reduced_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
         call4(summed.reader, block, 0, 1, scratch)
 
 
-def encoded_reduced_rows(work: ReducedRowsWork) -> Encoded:
-    """The fields of `reduced_rows`, then the block of the summed rows."""
-    summed = work.summed
-    reader, width, inner = summed.reader, summed.width, encoded_row_sums(summed)
-    operand = reader.operands[work.result]
-    assert isinstance(operand, Strided)
-    head = ReducedRows(
-        elements=summed.tables[0].table.shape.elements,
-        unit_elements=reader.grain,
-        chunk_rows=summed.chunk_bytes // (4 * width),
-        grain=0,
-        extent=1,
-        result=reader.nest.access_word(work.result),
-        pitch=operand.pitch,
-    )
-    rows = min(work.named, reader.grain // width + 2)
-    taken = 4 * (3 * PLACES + rows * (width + PLACES))
-    return Encoded.of(
-        reduced_rows,
-        block(head, inner.parts()),
-        scratch_with(summed, -(-head.chunk_rows // 64) * 64, taken),
-        tuple((ReducedRows.WORDS + word, codelet) for word, codelet in inner.calls),
-    )
+@frozen
+class ReducedRowsWork(HostWork):
+    """A reduction of the rows `summed` of one table, run on the named rows; its reader has one loop and one result.
+
+    `result` is the number of that result's operand, `named` the number of rows summed.
+    """
+
+    summed: SummedRows
+    result: int
+    named: int
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Addresses of the summed rows."""
+        return self.summed.addresses
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Footprints of the reduction of all rows."""
+        return self.summed.footprints()
+
+    def encode(self) -> Encoded:
+        """The fields of `reduced_rows`, then the block of the summed rows."""
+        summed = self.summed
+        reader, width, inner = summed.reader, summed.width, summed.encode()
+        operand = reader.operands[self.result]
+        assert isinstance(operand, Strided)
+        head = ReducedRows(
+            elements=summed.tables[0].table.shape.elements,
+            unit_elements=reader.grain,
+            chunk_rows=summed.chunk_bytes // (4 * width),
+            grain=0,
+            extent=1,
+            result=reader.nest.access_word(self.result),
+            pitch=operand.pitch,
+        )
+        rows = min(self.named, reader.grain // width + 2)
+        taken = 4 * (3 * PLACES + rows * (width + PLACES))
+        return Encoded.of(
+            reduced_rows,
+            block(head, inner.parts()),
+            summed.scratch(-(-head.chunk_rows // 64) * 64, taken),
+            tuple((ReducedRows.WORDS + word, codelet) for word, codelet in inner.calls),
+        )

@@ -8,16 +8,21 @@ shape and row numbers: an embedding's gradient, and its squares. Rows outside th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from engine.codelets.host.rows import copy_memory
 from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.encoded import Encoded, encoded_loop
+from engine.codelets.language.encoded import Encoded, HostWork, encoded_loop
 from engine.codelets.language.memory import call4, load_i64, pointer, store_i64
 from engine.codelets.language.record import Address, Record, block
 from engine.codelets.language.scratch import ScratchSpace, after, space_of
 from engine.codelets.rows.index_walk import load_index
+from engine.frozen import frozen
 from engine.ir.strides import index_signed
 from engine.machine_code.abi import RESERVED_SCRATCH
-from engine.program.work.row_sums import RowSort, SummedRows
+from engine.program.buffer import Buffer
+from engine.program.work.base import Array, Footprint, addresses_in
+from engine.program.work.fused_loop import FusedLoop
 
 
 class SortRows(Record):
@@ -165,32 +170,86 @@ def row_sums(parameters: int, lo: int, hi: int, scratch: int) -> None:
         clear_rows(given, sums, begin, end)
 
 
-def scratch_with(summed: SummedRows, *more: int) -> ScratchSpace:
-    """Make areas of scratch for the sums, for the reader's parameters, and of each number of bytes in `more`."""
-    return space_of(summed.chunk_bytes * len(summed.tables), 8 * len(encoded_loop(summed.reader).words), *more)
+@frozen
+class SummedTable:
+    """A table of float32 sums that is never stored in memory.
+
+    Row p of those that are added begins p // repeat * outer + p % repeat * inner bytes after `updates`.
+    """
+
+    table: Buffer
+    updates: Address
+    repeat: int
+    outer: int
+    inner: int
 
 
-def encoded_row_sums(summed: SummedRows) -> Encoded:
-    """The fields of `row_sums`, then the reader's block."""
-    reader = encoded_loop(summed.reader)
-    head = RowSums.of(summed, reader=0, sources=len(summed.tables), reader_words=len(reader.words))
-    sources = [RowSource.of(each, reader_sums=reader.words_of(each.table)[0]) for each in summed.tables]
-    return Encoded.of(
-        row_sums,
-        block(head, sources, reader.parts([each.table for each in summed.tables])),
-        scratch_with(summed),
-        ((RowSums.READER, reader.codelet),),
-    )
+@frozen
+class SummedRows(HostWork):
+    """`reader` runs on the chunks of tables of sums, which have one shape.
+
+    A row has `width` elements, a chunk `chunk_bytes`; a RowSort writes `ends` and `entries`.
+    """
+
+    reader: FusedLoop
+    tables: tuple[SummedTable, ...]
+    ends: Address
+    entries: Address
+    width: int
+    chunk_bytes: int
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Addresses of the reader except the tables, and those of the rows."""
+        own = [a for a in addresses_in(self.reader) if not self.is_table(a.buffer)]
+        return (*own, self.ends, self.entries, *(each.updates for each in self.tables))
+
+    def is_table(self, buffer: Buffer) -> bool:
+        """Whether a buffer is one of the tables of sums."""
+        return any(each.table is buffer for each in self.tables)
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Footprints of the reader, except for the tables in scratch."""
+        return (each for each in self.reader.footprints() if not self.is_table(each.address.buffer))
+
+    def scratch(self, *more: int) -> ScratchSpace:
+        """Areas of scratch for the sums, for the reader's parameters, and of each number of bytes in `more`."""
+        return space_of(self.chunk_bytes * len(self.tables), 8 * len(encoded_loop(self.reader).words), *more)
+
+    def encode(self) -> Encoded:
+        """The fields of `row_sums`, then the reader's block."""
+        reader = encoded_loop(self.reader)
+        head = RowSums.of(self, reader=0, sources=len(self.tables), reader_words=len(reader.words))
+        sources = [RowSource.of(each, reader_sums=reader.words_of(each.table)[0]) for each in self.tables]
+        return Encoded.of(
+            row_sums,
+            block(head, sources, reader.parts([each.table for each in self.tables])),
+            self.scratch(),
+            ((RowSums.READER, reader.codelet),),
+        )
 
 
-def encoded_row_sort(work: RowSort) -> Encoded:
-    """The fields of `sort_rows`."""
-    ids = work.ids.shape
-    parameters = SortRows.of(
-        work,
-        index_bytes=ids.dtype.itemsize,
-        index_signed=index_signed(ids),
-        named=work.entries.shape.elements,
-        chunks=work.ends.shape.elements,
-    )
-    return Encoded.of(sort_rows, block(parameters))
+@frozen
+class RowSort(HostWork):
+    """Sorts the positions of row numbers by chunks of 2**shift of a table's `rows`.
+
+    `ends` is s64 [chunks], the index after each chunk's last entry; `entries` s64 [row numbers].
+    """
+
+    ids: Array
+    rows: int
+    shift: int
+    ends: Array
+    entries: Array
+
+    def encode(self) -> Encoded:
+        """The fields of `sort_rows`."""
+        ids = self.ids.shape
+        parameters = SortRows.of(
+            self,
+            index_bytes=ids.dtype.itemsize,
+            index_signed=index_signed(ids),
+            named=self.entries.shape.elements,
+            chunks=self.ends.shape.elements,
+        )
+        return Encoded.of(sort_rows, block(parameters))

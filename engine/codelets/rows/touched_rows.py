@@ -30,20 +30,18 @@ from engine.codelets.language.scratch import after
 from engine.codelets.rows.index_walk import fetch_lines
 from engine.codelets.rows.row_sums import (
     RowSums,
+    SummedRows,
     clear,
     clear_rows,
-    encoded_row_sums,
     entries_of,
     put_sums,
     reader_of,
     row_of,
-    scratch_with,
     sum_rows,
 )
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.nest import Nest
 from engine.program.work.base import Footprint
-from engine.program.work.row_sums import SummedRows
 
 LEAST_NORMAL = 0x00800000
 """The bits of the least normal float32."""
@@ -298,7 +296,7 @@ class TouchedRowsWork(HostWork):
     def encode(self) -> Encoded:
         """The fields of `touched_rows`, with generation 1, the tables, then the block of the summed rows."""
         reader = self.summed.reader
-        inner = encoded_row_sums(replace(self.summed, reader=replace(reader, grain=self.row_grain)))
+        inner = replace(self.summed, reader=replace(reader, grain=self.row_grain)).encode()
         nest, flags = reader.nest, self.flags.buffer
         chunk_rows = self.summed.chunk_bytes // (4 * self.summed.width)
         tables = [
@@ -318,7 +316,7 @@ class TouchedRowsWork(HostWork):
         made = Encoded.of(
             touched_rows,
             block(head, tables, inner.parts()),
-            scratch_with(self.summed, 8 * self.summed.width * DRIFT_PROBED * len(tables)),
+            self.summed.scratch(8 * self.summed.width * DRIFT_PROBED * len(tables)),
             (*drift, *((before + word, codelet) for word, codelet in inner.calls)),
         )
         return replace(made, generation=TouchedRows.GENERATION)

@@ -15,6 +15,7 @@ from engine.host.passes.prefetched_updates import prefetch_updates
 from engine.host.passes.prepared_constants import prepare_constants
 from engine.host.passes.producer_fusion import fuse_producers
 from engine.host.passes.rounded_operands import round_operands
+from engine.host.passes.row_sums import fuse_row_sums
 from engine.host.passes.rows_in_lanes import put_rows_in_lanes
 from engine.host.passes.shared_panels import share_panels
 from engine.host.passes.slot_copies import elide_slot_copies
@@ -41,6 +42,7 @@ def select_convolutions(program: Program) -> Program:
 
 
 HOST_PASSES: tuple[Pass, ...] = (
+    fuse_row_sums,
     select_convolutions,
     fit_units,
     hoist_loop_invariants,  # copies and transforms of kernels, which iterations over micro-batches do not change

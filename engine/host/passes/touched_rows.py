@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from engine.codelets.rows.row_sums import SummedRows
 from engine.codelets.rows.touched_rows import DRIFT_PROBED, DRIFTING, KEPT, MOMENT, TouchedRowsWork
 from engine.ir import Shape
 from engine.program.buffer import LARGE_BYTES
@@ -21,7 +22,6 @@ from engine.program.program import Address, Buffer, ComputeSet, Partition, Progr
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses
 from engine.program.work.fused_loop import FusedLoop, Strided
-from engine.program.work.row_sums import SummedRows
 
 
 def parts_of(nest: Nest, new: int, old: int) -> tuple[int, int] | None:

@@ -3,23 +3,25 @@
 Three compute sets (zeros; a scatter-add of rows into them; a nest that reads the sums, as Adam's does) become two. The
 first sorts the rows by chunks of the table. The second sums the rows of each chunk in scratch, and runs the nest on the
 chunk. The nest may read several tables of sums, such as a gradient's and its squares'. Earlier nests that sum a
-gradient's squares for a norm, or test whether it is finite, read the named rows alone.
+gradient's squares for a norm, or test whether it is finite, read the named rows alone. For the host only: a chip stores
+the sums.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
+from engine.codelets.rows.row_sums import RowSort, SummedRows, SummedTable
 from engine.frozen import frozen
 from engine.ir import Shape
 from engine.program.nest import Apply, Constant, Input, Reduction
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses, is_any_between
-from engine.program.work.base import Array
+from engine.program.work.base import Array, Work
 from engine.program.work.fused_loop import FusedLoop, Strided
-from engine.program.work.row_sums import ReducedRowsWork, RowSort, SummedRows, SummedTable
+from engine.program.work.indexing import ScatterWork
 
 CHUNK_BYTES = 16384
 """Bytes of one unit's sums: with the other operands of the nest, they fit in the nearest cache."""
@@ -31,23 +33,17 @@ MOST_NAMED, FAR_BYTES = 2, 1 << 18
 bytes, as by the edges of a graph: the rows of a chunk are far apart, and each waits for memory. Measured on a Zen 5."""
 
 
-@dataclass(eq=False, slots=True)
-class RowScatter(ComputeSet):
-    """A scatter; `named` is the number of whole f32 rows that it adds to a table by row number, 0 if it does not."""
-
-    named: int = 0
-
-
 @frozen
 class _Sums:
-    """A scatter of rows into zeros, whose sums only the loop `reading` reads, after the `reductions`.
+    """A scatter of `named` rows into zeros, whose sums only the loop `reading` reads, after the `reductions`.
 
     `reductions` maps the number of each reducing compute set to the number of its result's operand. `spread` are
     compute sets that only repeat rows, which are no longer needed.
     """
 
     at: int
-    scatter: RowScatter
+    scatter: ComputeSet
+    named: int
     rows: SummedTable
     spread: list[int]
     reading: int
@@ -63,7 +59,7 @@ class _Sums:
 class _Summing:
     """The sums of rows of tables with the same row numbers, sorted by chunks of 2**shift rows."""
 
-    scatter: RowScatter
+    named: int
     tables: tuple[SummedTable, ...]
     ends: Buffer
     entries: Buffer
@@ -99,7 +95,7 @@ class _Summing:
         """Work of a reader together with the sums: its operations and multiply-adds, the scattered elements, and the
         look-ups.
         """
-        estimate, named = reader.work_estimate, self.scatter.named * len(self.tables)
+        estimate, named = reader.work_estimate, self.named * len(self.tables)
         elements = estimate.elements | {"scatter": named * self.width}
         return WorkEstimate(elements, estimate.multiply_adds, estimate.element_type, lookups=named)
 
@@ -109,7 +105,7 @@ def fuse_row_sums(program: Program) -> Program:
 
     A loop may read several tables of sums, if rows have the same numbers in each.
     """
-    found = [at for at, each in enumerate(program.compute_sets) if isinstance(each, RowScatter) and each.named]
+    found = [at for at, each in enumerate(program.compute_sets) if named_rows(each.work)]
     if not found or program.exceptions is not None:
         return program
     rewriter = ProgramRewriter(program)
@@ -134,8 +130,8 @@ def _rewrite(rewriter: ProgramRewriter, at: int, scatters: list[int]) -> None:
         if each is not None and each.rows.table.shape == shape:
             joined += [each] if (each.reading, each.grain) == (first.reading, first.grain) else []
     shift = _shift(shape)
-    sort, ends, entries = _sort(first.scatter, first.ids, first.rows.table, shift)
-    summing = _Summing(first.scatter, tuple(each.rows for each in joined), ends, entries, shift)
+    sort, ends, entries = _sort(first, shift)
+    summing = _Summing(first.named, tuple(each.rows for each in joined), ends, entries, shift)
     rewriter.replace(at, sort)
     rewriter.remove([each.at for each in joined[1:]])
     rewriter.replace(first.reading, _fused(reader, summing, first.grain))
@@ -152,24 +148,45 @@ def _rewrite(rewriter: ProgramRewriter, at: int, scatters: list[int]) -> None:
 def _sums(rewriter: ProgramRewriter, at: int) -> _Sums | None:
     """A scatter of rows into zeros that can be summed where a loop reads the sums; None for others."""
     uses, scatter = rewriter.uses, rewriter.sets[at]
-    assert isinstance(scatter, RowScatter)
+    named = named_rows(scatter.work)
     zeros, _, updates = (span.buffer for span in scatter.reads)
     table = scatter.writes[0].buffer
     *reducing, reading = [user for user in uses.users(table) if user != at] or [-1]
     if table.shape.bytes < LEAST_BYTES or table.kind != "arena" or zeros is table:
         return None
-    if scatter.named > MOST_NAMED * table.shape.dimensions[0] and updates.shape.bytes > FAR_BYTES:
+    if named > MOST_NAMED * table.shape.dimensions[0] and updates.shape.bytes > FAR_BYTES:
         return None
     fill = _writer(uses, zeros)
     if fill is None or min((reading, *reducing)) < at or not _is_zero_fill(rewriter.sets[fill]) or uses.escapes(table):
         return None
     results = [reduction_of(rewriter.sets[each], table) for each in reducing]
     reductions = {each: result for each, result in zip(reducing, results, strict=True) if result is not None}
-    rows, begin, spread = _rows(rewriter, scatter, updates, at)
+    rows, begin, spread = _rows(rewriter, table, updates, updates.shape.bytes // named, at)
     grain = _grain(rewriter.sets[reading], table, 1 << _shift(table.shape))
     if len(reductions) < len(reducing) or grain is None or not _keeps(rewriter, rows.updates.buffer, begin, reading):
         return None
-    return _Sums(at, scatter, rows, spread, reading, reductions, grain)
+    return _Sums(at, scatter, named, rows, spread, reading, reductions, grain)
+
+
+def named_rows(work: Work) -> int:
+    """The number of whole f32 rows that a scatter adds to a table by row number; 0 for all other work."""
+    if not isinstance(work, ScatterWork) or work.others or work.combine.opcode != "add":
+        return 0
+    table, ids, updates = (each.shape for each in (work.operand, work.indices, work.updates))
+    numbers = work.numbers
+    if table.element_type != "f32" or table.rank < 2 or numbers.input_batching_dims:
+        return 0
+    if numbers.inserted_window_dims != (0,) or numbers.scatter_dims_to_operand_dims != (0,):
+        return 0
+    window = tuple(range(updates.rank - table.rank + 1, updates.rank))
+    if tuple(numbers.update_window_dims) != window or not updates.elements:
+        return 0
+    if updates.dimensions[updates.rank - table.rank + 1 :] != table.dimensions[1:]:
+        return 0
+    last = numbers.index_vector_dim == ids.rank or (
+        numbers.index_vector_dim == ids.rank - 1 and ids.dimensions[-1] == 1
+    )
+    return ids.elements if last else 0
 
 
 def _writer(uses: BufferUses, buffer: Buffer) -> int | None:
@@ -195,11 +212,12 @@ def _is_zero_fill(compute_set: ComputeSet) -> bool:
 
 
 def _rows(
-    rewriter: ProgramRewriter, scatter: RowScatter, updates: Buffer, at: int
+    rewriter: ProgramRewriter, table: Buffer, updates: Buffer, width: int, at: int
 ) -> tuple[SummedTable, int, list[int]]:
-    """The table of the rows, the compute set after which the rows must not change, and sets that only repeat rows."""
-    width = updates.shape.bytes // scatter.named
-    table = scatter.writes[0].buffer
+    """The table of the rows, the compute set after which the rows must not change, and sets that only repeat rows.
+
+    A row has `width` bytes.
+    """
     plain = SummedTable(table, Address(updates), 1, width, 0), at, list[int]()
     uses = rewriter.uses
     copying = _writer(uses, updates)
@@ -257,18 +275,18 @@ def _grain(reader: ComputeSet, table: Buffer, chunk_rows: int) -> int | None:
     return None if chunk_rows * width % partition.inner else chunk_rows * width // partition.inner
 
 
-def _sort(scatter: RowScatter, ids: Buffer, table: Buffer, shift: int) -> tuple[ComputeSet, Buffer, Buffer]:
-    rows = table.shape.dimensions[0]
+def _sort(sums: _Sums, shift: int) -> tuple[ComputeSet, Buffer, Buffer]:
+    scatter, ids, rows = sums.scatter, sums.ids, sums.rows.table.shape.dimensions[0]
     chunks = -(-rows >> shift)
     ends = Buffer(f"{scatter.name}.ends", Shape("s64", (chunks,)))
-    entries = Buffer(f"{scatter.name}.entries", Shape("s64", (scatter.named,)))
+    entries = Buffer(f"{scatter.name}.entries", Shape("s64", (sums.named,)))
     arrays = (Array(Address(each), each.shape) for each in (ids, ends, entries))
     numbers, *sorted_to = arrays
     sort = ComputeSet(
         f"{scatter.name}.sort",
         RowSort(numbers, rows, shift, *sorted_to),
         *(1, [Span(ids)], [Span(ends), Span(entries)]),
-        WorkEstimate({"scatter": scatter.named}, 0, "s32"),
+        WorkEstimate({"scatter": sums.named}, 0, "s32"),
         op_name=scatter.op_name,
         one_worker=True,
     )
@@ -290,8 +308,10 @@ def _fused(reader: ComputeSet, summing: _Summing, grain: int) -> ComputeSet:
 
 def _reduced(reader: ComputeSet, summing: _Summing, result: int) -> ComputeSet:
     """The reduction over the named rows alone."""
+    from engine.codelets.rows.reduced_rows import ReducedRowsWork  # for few programs
+
     assert isinstance(reader.work, FusedLoop)
-    named = summing.scatter.named
+    named = summing.named
     elements = {opcode: named * summing.width for opcode in reader.work_estimate.elements}
     return replace(
         reader,
