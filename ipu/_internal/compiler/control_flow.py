@@ -43,15 +43,23 @@ def loop(original: Callable[..., Any], cond: Branch, body: Branch, *args: Any, n
     greatest number of iterations, which its gradient needs, if that follows from counters.
     """
     with scope_of_control_flow(name, "while") as (name, scoped):
+        if tf.get_static_value(kwargs.get("maximum_iterations")) == 0:
+            # XLA has no empty lists for the gradient's values.
+            kwargs["maximum_iterations"], cond = 1, _never(cond)
         results = original(scoped(cond), scoped(body), *args, name=name, **kwargs)
     operation = while_operation(next((each for each in tf.nest.flatten(results) if tf.is_tensor(each)), None))
     if operation is not None and tf.get_static_value(operation.inputs[1]) == NO_MAXIMUM:
         count, _ = LoopCounters(operation).most_iterations()
         if count is not None:
             # Not another operand: a tape has kept this one.
-            most = attr_value_pb2.AttrValue(tensor=tf.make_tensor_proto(count, tf.int32))
+            most = attr_value_pb2.AttrValue(tensor=tf.make_tensor_proto(max(count, 1), tf.int32))
             operation.inputs[1].op._set_attr("value", most)
     return lengthened(results)
+
+
+def _never(cond: Branch) -> Branch:
+    """The condition of a loop without iterations."""
+    return lambda *values: tf.logical_and(cond(*values), False)
 
 
 def _returned(leaf: Any, pred: Any) -> Any:

@@ -4,7 +4,7 @@ Factorizations of matrices, erfc and random numbers (random_numbers.py) are repl
 (value_checks.py) added, in each function that can be reached: loops, branches and called functions. The other
 operations, which XLA can convert, are replaced in the outer function alone. Placeholders that are no inputs, as models
 of Keras make them in graphs of TensorFlow 1, and summaries are left out with all that depends on them and is not
-returned.
+returned. Lists with elements of different shapes, which XLA lacks, are left out if no result depends on them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from engine.ir.value_checks import ValueCheck
 from ipu._internal.compiler.costly_kernels import IN_ALL_FUNCTIONS, constants, is_candidate, make_custom_call, results
 from ipu._internal.compiler.left_out_summaries import SUMMARIES
 from ipu._internal.compiler.random_numbers import draw_as_kernels, drawn_by_xla, drawn_otherwise, is_xla_call
+from ipu._internal.compiler.unequal_arrays import is_unequal
 from ipu._internal.compiler.value_checks import RULES, assertion, check_node, checks_of, texts_of
 from ipu._internal.compiler.value_checks import SUFFIX as CHECK_SUFFIX
 
@@ -103,7 +104,8 @@ class _Functions:
         }
         called = {key: renamed for key, renamed in called.items() if renamed}
         draws = not by_xla and any(map(drawn_otherwise, definition.node_def))
-        if not candidates and not called and not checks and not draws and not _has_unused(graph):
+        has_unequal = any(map(is_unequal, definition.node_def))
+        if not (candidates or called or checks or draws or has_unequal or _has_unused(graph)):
             return None
         _add_checks(definition, {operations[key]: found for key, found in checks.items()}, self.passing)
         known = constants(definition)
@@ -114,6 +116,8 @@ class _Functions:
         if draws:
             draw_as_kernels(definition)
         _leave_out_unused(definition)
+        if has_unequal:
+            _keep_running(definition)
         definition.signature.name = f"{definition.signature.name}{SUFFIX}{next(_numbers)}"
         context.context().add_function_def(definition)
         self.made.append(definition.signature.name)
@@ -176,6 +180,7 @@ class _Functions:
         if (name, by_xla) not in self._affected:
             self._affected[name, by_xla] = any(
                 node.op in LEFT_OUT
+                or is_unequal(node)
                 or (self.costly and node.op in IN_ALL_FUNCTIONS)
                 or (self.checks and node.op in RULES)
                 or (not by_xla and drawn_otherwise(node))
@@ -325,6 +330,12 @@ def _leave_out_unused(definition: FunctionDef) -> None:
         kept = [each for each in node.input if not each.startswith("^") or each[1:] not in unused]
         node.ClearField("input")
         node.input.extend(kept)
+    _keep_running(definition)
+
+
+def _keep_running(definition: FunctionDef) -> None:
+    """Removes nodes that a call does not run: XLA would convert them."""
+    nodes = {node.name: node for node in definition.node_def}
     needed = _running(definition, nodes)
     kept_nodes = [node for name, node in nodes.items() if name in needed]
     definition.ClearField("node_def")

@@ -18,6 +18,7 @@ from engine.ir import Module
 from engine.ir.value_checks import VALUE_CHECK, ValueCheck, value_checks
 from ipu._internal.compiler.device_calls import device_call
 from ipu._internal.compiler.loop_counters import LOOPS, LoopCounters, source
+from ipu._internal.compiler.unequal_arrays import note_shape
 from ipu._internal.compiler.value_checks import LEAST, checking
 from ipu._internal.types import TensorLike
 
@@ -54,6 +55,7 @@ def set_item(
         elif place >= size:
             input_handle = _longer(input_handle, size, int(place) + 1, item)
     made = original(input_handle, index, item, name=name)
+    note_shape(made, input_handle, item)
     if resize_if_index_out_of_bounds:
         setattr(made.op, INDEX, given)
     return made

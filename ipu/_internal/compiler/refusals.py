@@ -15,6 +15,7 @@ _PLACES = {"_Retval": "a result", "_Arg": "a captured tensor", "XlaCustomCallV2"
 _DTYPES = {"half": "float16", "float": "float32", "double": "float64"}
 """XLA's names of types, and TensorFlow's where those are others."""
 _PREFIX = "Failed getting HLO text: '"
+_SEGMENTS = re.compile(r"(Sparse)?Segment(Max|Mean|Min|Prod|SqrtN|Sum)")
 _GENERATED_SCOPES = frozenset({"gradient_tape", "PartitionedCall", "StatefulPartitionedCall"})
 
 
@@ -46,7 +47,7 @@ def refusal(error: Exception) -> UnsupportedOperation:
     kind = ShapeFromValues if _is_about_constants(message) else UnsupportedOperation
     return kind(
         f"Expected operations that XLA can compile with static shapes. Received: {operation}{where}. "
-        f"{_advice(message)}{more}"
+        f"{_advice(message, operation)}{more}"
     )
 
 
@@ -66,7 +67,10 @@ def _is_about_constants(message: str) -> bool:
     return "compile-time constant" in message or "must be a constant" in message
 
 
-def _advice(message: str) -> str:
+def _advice(message: str, operation: str) -> str:
+    if segments := _SEGMENTS.fullmatch(operation):
+        use = "give the function num_segments" if segments[1] else "use tf.math.unsorted_segment_* with num_segments"
+        return f"The last of its segment_ids is the number of segments: give constants as segment_ids, or {use}."
     if _is_about_constants(message):
         return "Its shape depends on values known only at run time: compute it from static shapes or constants."
     if "fixed tensor list size" in message:

@@ -15,6 +15,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import (
     array_ops,
     cond_v2,
+    embedding_ops,
     gen_array_ops,
     gen_candidate_sampling_ops,
     gen_functional_ops,
@@ -27,6 +28,7 @@ from tensorflow.python.ops import (
     gen_sparse_ops,
     gen_string_ops,
     gen_training_ops,
+    math_ops,
     script_ops,
     while_v2,
 )
@@ -39,8 +41,11 @@ from ipu._internal.compiler.growing_arrays import scatter, set_item, stack
 from ipu._internal.compiler.left_out_summaries import SUMMARIES, summary
 from ipu._internal.compiler.matrix_resizing import area, bicubic
 from ipu._internal.compiler.nearest_resizing import nearest_neighbor, nearest_neighbor_gradient
+from ipu._internal.compiler.segments import GATHERED_SEGMENTS, SEGMENTS, bin_counts, histogram
 from ipu._internal.compiler.sparse_products import sparse_by_dense
+from ipu._internal.compiler.sparse_tensors import SPARSE_OPERATIONS, sparse_lookup, times_dense
 from ipu._internal.compiler.sparse_updates import RAW_SPARSE_UPDATES, SPARSE_UPDATES
+from ipu._internal.compiler.unequal_arrays import concatenate, get_item
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
 from ipu._internal.function_code import wraps
 from ipu._internal.host_functions.calls import declare_shape
@@ -62,19 +67,33 @@ def replace_host_operations() -> None:
     _replace(gen_image_ops, "resize_nearest_neighbor", nearest_neighbor)
     _replace(gen_image_ops, "resize_nearest_neighbor_grad", nearest_neighbor_gradient)
     _replace(gen_sparse_ops, "sparse_tensor_dense_mat_mul", sparse_by_dense)
+    _replace(tf.SparseTensor, "__mul__", times_dense)
     _replace(gen_resource_variable_ops, "resource_gather_nd", _gather_nd)
     _replace(cond_v2, "cond_v2", conditional)
     _replace(while_v2, "while_loop", loop)
     _replace(gen_functional_ops, "symbolic_gradient", symbolic_gradient)
+    _replace(gen_list_ops, "tensor_list_concat_v2", concatenate)
+    _replace(gen_list_ops, "tensor_list_get_item", get_item)
     _replace(gen_list_ops, "tensor_list_scatter_into_existing_list", scatter)
     _replace(gen_list_ops, "tensor_list_set_item", set_item)
     _replace(gen_list_ops, "tensor_list_stack", stack)
     _replace(gen_math_ops, "arg_max", partial(_among_numbers, tf.greater))
     _replace(gen_math_ops, "arg_min", partial(_among_numbers, tf.less))
     _replace(gen_nn_ops, "in_top_kv2", _in_top_k)
+    _replace(gen_math_ops, "_histogram_fixed_width", histogram)
+    _replace(gen_math_ops, "dense_bincount", bin_counts)
     _replace(optimizer.Optimizer, "_get_non_slot_variable", _non_slot_variable)
     for name in SUMMARIES.values():
         _replace(gen_logging_ops, name, summary)
+    for module in (embedding_ops, tf.compat.v1.nn):
+        _replace(module, "embedding_lookup_sparse", sparse_lookup)
+    for name, operation in SPARSE_OPERATIONS.items():
+        _replace(gen_sparse_ops, name, operation)
+    for name, reduction in SEGMENTS.items():
+        for module in (gen_math_ops, math_ops, tf.math, tf.compat.v1, tf.compat.v1.math, tf.compat.v2.math):
+            _replace(module, name, reduction)
+    for name, reduction in GATHERED_SEGMENTS.items():
+        _replace(gen_math_ops, name, reduction)
     for name, sampler in SAMPLERS.items():
         _replace(gen_candidate_sampling_ops, name, sampler)
     for name, update in SPARSE_UPDATES.items():
