@@ -62,7 +62,6 @@ class Target:
     gateway_link_latency_seconds: float
     ipus_per_link_domain: int
     exchange_pair_factor: int
-    random_bits_per_cycle: int
     ipus: int = 1
 
     def amp_units(self, element_type: str, partials_type: str = "f32") -> int:

@@ -72,7 +72,7 @@ def chip_scaling(
     """Estimates of the program of `chip_estimate` for each number of replicas; 1 to 1,024 by default.
 
     A replica of a pipeline has several IPUs. "weak" keeps each replica's micro-batches, "strong" the batch of the first
-    number. The tuple of `engine.profile.Prediction` prints as a table, with its assumptions. Raises as
+    number. The tuple of `engine.profile.scaling.Prediction` prints as a table, with its assumptions. Raises as
     `chip_estimate`, and ConfigurationError for numbers of replicas below 1.
     """
     found, program = chip_estimate(model, mode), _latest(model, mode)

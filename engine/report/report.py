@@ -113,9 +113,7 @@ def make_report(
     chip: Target,
     *,
     name: str = "",
-    replicas: int = 1,
     assumptions: Assumptions | None = None,
-    feeding: Feeding | None = None,
     seeds: Mapping[str, int] | None = None,
     chips: Sequence[str] = CHIPS,
 ) -> Report:
@@ -125,18 +123,15 @@ def make_report(
         program: compute sets of one step.
         chip: the chip whose memory and cycles the report shows.
         name: a name of the program for readers; its own name if empty.
-        replicas: chips that run the same program.
         assumptions: library options and I/O tiles; None for Poplar's defaults.
-        feeding: measurements of a run's queues.
         seeds: seeds of random generators, by name.
         chips: names of the chips to compare.
     """
     assumed = assumptions or Assumptions()
     return report_of_estimates(
-        *(lambda other: estimate(program, other, replicas, assumed), chip, program),
+        *(lambda other: estimate(program, other, assumptions=assumed), chip, program),
         chips=chips,
         name=name,
-        feeding=feeding,
         seeds=seeds,
     )
 
@@ -175,7 +170,8 @@ def report_on(
 ) -> Report:
     """The report on an existing cost report, such as that of an OutOfTileMemory error.
 
-    `failure` is the error's text, `helps` are its levers, and `gradients` the bytes that replicas would add up.
+    `feeding` are measurements of a run's queues. `failure` is the error's text, `helps` are its levers, and `gradients`
+    the bytes that replicas would add up.
     `source` returns the line of the user's program for an op_name. All other arguments are those of `make_report`.
     """
     named = name or found.program_name

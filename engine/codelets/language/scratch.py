@@ -37,11 +37,10 @@ class ScratchSpace:
 
 
 class ScratchLayout:
-    """Lays areas out, one after the other, from `begin` on, a multiple of LINE."""
+    """Lays areas out, one after the other."""
 
-    def __init__(self, begin: int = 0) -> None:
-        self._end = begin
-        self._next = begin
+    def __init__(self) -> None:
+        self._end = self._next = 0
         self._gaps: list[Range] = []
 
     def area(self, size: int) -> int:

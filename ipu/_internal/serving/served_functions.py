@@ -35,13 +35,11 @@ class Step:
         return [tf.convert_to_tensor(each) for each in results]
 
 
-def checked_step(
-    function: Function, signature: Nest, what: str, dataset: tf.data.Dataset | None = None, needs_static: bool = True
-) -> Step:
+def checked_step(function: Function, signature: Nest, what: str, dataset: tf.data.Dataset | None = None) -> Step:
     """A function with the signature given, that of the elements of `dataset`, or its own if it is a tf.function.
 
     Raises ConfigurationError, a ValueError, for no signature or two, an empty one, one of another length than the
-    function has arguments, or one of dynamic shapes where `needs_static`; ExportTypeError, a TypeError, for anything
+    function has arguments, or one of dynamic shapes; ExportTypeError, a TypeError, for anything
     but lists of tf.TensorSpec, data sets and functions.
     """
     if not callable(function):
@@ -57,7 +55,7 @@ def checked_step(
             f"Expected a signature of the {what}. Received: none, and the function is no tf.function with an "
             f"input_signature. Pass a list with a tf.TensorSpec for each argument."
         )
-    specs = _checked_specs(signature, what, needs_static)
+    specs = _checked_specs(signature, what)
     names = parameter_names(function, len(specs), what)
     named = (tf.TensorSpec(spec.shape, spec.dtype, name) for spec, name in zip(specs, names, strict=True))
     return Step(traceable(function), tuple(named), what, function)
@@ -111,7 +109,7 @@ def signature_of(dataset: tf.data.Dataset, function: Callable[..., Any]) -> list
     return list(element) if isinstance(element, tuple | list) else [element]
 
 
-def _checked_specs(signature: Nest, what: str, needs_static: bool) -> Sequence[tf.TensorSpec]:
+def _checked_specs(signature: Nest, what: str) -> Sequence[tf.TensorSpec]:
     if not isinstance(signature, list | tuple):
         raise ExportTypeError(
             f"Expected the signature of the {what} to be a list or tuple of tf.TensorSpec. Received: {signature!r} of "
@@ -127,7 +125,7 @@ def _checked_specs(signature: Nest, what: str, needs_static: bool) -> Sequence[t
                 f"Expected the signature of the {what} to be of tf.TensorSpec. Received: {spec!r} of type "
                 f"{type(spec).__name__} at {number}."
             )
-        if needs_static and not spec.shape.is_fully_defined():
+        if not spec.shape.is_fully_defined():
             raise ConfigurationError(
                 f"Expected static shapes in the signature of the {what}. Received: {spec.shape} at {number}. Give "
                 f"every size; of a data set, batch it with drop_remainder=True."
