@@ -7,12 +7,12 @@ from functools import partial
 from math import gcd
 
 from engine.codelets.language.lanes import I64, ITEM_BYTES, SIDE_BY_SIDE, Lanes
-from engine.emit import extremum
+from engine.emit import extremum, interleaving
 from engine.emit.checks import Checks
 from engine.emit.contraction import contracted
 from engine.emit.deferred import deferred_roundings
 from engine.emit.loops import Carried, begun, counted_loop, if_less, joint_loop, lane_loop, last_lanes, loops_of, word
-from engine.emit.point import Point, constants_of, evaluate_together, has_long_chains, is_short, rounds_often
+from engine.emit.point import Point, constants_of
 from engine.emit.reduce import across_lanes, as_lanes, combine, without_mask_registers
 from engine.emit.repeated_rows import folded_rows, repeated_rows
 from engine.emit.short_nans import short_nans
@@ -20,8 +20,6 @@ from engine.ir.opcodes import neutral_element
 from engine.machine_code.llvm import ir
 from engine.program.nest import Apply, Constant, Index, Input, MultiplyAdd, Nest, Parameter, Reduction
 
-MANY_SIDE_BY_SIDE = 8
-"""Vectors of columns of 16-bit floats that are reduced together: 16 were slower on a Zen 5."""
 Addresses = list[ir.Value]
 Loops = list[tuple[int, ...]]
 Leaf = Callable[[Addresses, Carried], Carried]
@@ -66,6 +64,7 @@ class CodeletEmitter:
         self.parallel = loops_of([d for d in range(last) if not nest.reduced[d]])
         self.reduced = loops_of([d for d in range(last) if nest.reduced[d]])
         self.roundings = deferred_roundings(nest), short_nans(nest)
+        self.alternates = interleaving.vectors_alternate(nest)
 
     def _parameter(self, index: int) -> ir.Value:
         pointer = self.builder.inttoptr(self.block, I64.as_pointer())
@@ -167,7 +166,8 @@ class CodeletEmitter:
         else:
             held = self._neutral_accumulators() if nest.splits_reduction else self._initial(addresses)
         wide = lanes.width > 1 and not self.parallel and all(isinstance(each.combine, str) for each in nest.reductions)
-        together = SIDE_BY_SIDE if wide and is_short(nest) else 1
+        together = SIDE_BY_SIDE if wide and interleaving.is_short(nest) else 1
+        several = (SIDE_BY_SIDE,) if together > 1 or (self.alternates and lanes.width > 1) else ()
 
         def inner(at: Addresses, inside: Carried) -> Carried:
             ready = self._invariants(at)
@@ -176,10 +176,10 @@ class CodeletEmitter:
                 indices = [self.builder.add(index, word(number * lanes.width)) for number in range(count)]
                 points = [self._point(self._along(at, each), mask, ready) for each in indices]
                 if count > 1:
-                    evaluate_together(points, self._results())
+                    interleaving.evaluate_together(points, self._results(), self.alternates)
                 return self._combine_points(points, held, mask)
 
-            return lane_loop(lanes, *self.ranges[-1], self.mask, inside, leaf, (together,) if together > 1 else ())
+            return lane_loop(lanes, *self.ranges[-1], self.mask, inside, leaf, several)
 
         held = self._loops(self.reduced, addresses, held * together, inner)
         held = self._folded(held, 1) if together > 1 else held
@@ -210,7 +210,8 @@ class CodeletEmitter:
         """
         builder, nest, width = self.builder, self.nest, self.lanes.width
         repeated, each = nest.period // gcd(nest.period, width), len(nest.reductions)
-        together = MANY_SIDE_BY_SIDE if rounds_often(nest) else SIDE_BY_SIDE if not each or is_short(nest) else 1
+        short = not each or interleaving.is_short(nest) or interleaving.rounds_often(nest)
+        together = interleaving.vectors_together(nest)[0] if short else 1
         count = repeated * -(-together // repeated)
         first, last = (builder.mul(row, word(nest.period)) for row in self.ranges[0])
         splats = self._invariants(addresses)
@@ -224,8 +225,8 @@ class CodeletEmitter:
 
         def several(index: ir.Value, held: Carried) -> Carried:
             points = [point(index, number, None) for number in range(count)]
-            if each or has_long_chains(nest):
-                evaluate_together(points, self._results())
+            if each or interleaving.has_long_chains(nest):
+                interleaving.evaluate_together(points, self._results(), self.alternates)
             return self._combine_points(points, held, None)
 
         def rest(index: ir.Value, held: Carried) -> Carried:
@@ -271,21 +272,20 @@ class CodeletEmitter:
             self._reduced_columns(addresses)
             return
         ready, width = self._invariants(addresses), self.lanes.width
-        together: tuple[int, ...] = (MANY_SIDE_BY_SIDE, SIDE_BY_SIDE) if rounds_often(self.nest) else (SIDE_BY_SIDE,)
-        if width == 1 or self.checks is not None or not has_long_chains(self.nest):
-            together = ()
+        chains = width > 1 and self.checks is None and interleaving.has_long_chains(self.nest)
 
         def leaf(index: ir.Value, count: int, mask: ir.Value | None, _: Carried) -> Carried:
             indices = [self.builder.add(index, word(number * width)) for number in range(count)]
             points = [self._point(self._along(addresses, each), mask, ready) for each in indices]
             if count > 1:
-                evaluate_together(points, self._results())
+                interleaving.evaluate_together(points, self._results(), self.alternates)
             for point in points:
                 self._store_points(point)
                 if self.checks is not None:
                     self.checks.point(point)
             return []
 
+        together = interleaving.vectors_together(self.nest) if chains else ()
         lane_loop(self.lanes, *self.ranges[-1], self.mask, [], leaf, together)
 
     def _reduced_columns(self, addresses: Addresses) -> None:
@@ -307,7 +307,7 @@ class CodeletEmitter:
             def leaf(moved: Addresses, held: Carried) -> Carried:
                 parts = [moved[v * len(addresses) : (v + 1) * len(addresses)] for v in range(count)]
                 points = [self._point(own, mask) for own in parts]
-                evaluate_together(points, self._results())
+                interleaving.evaluate_together(points, self._results(), self.alternates)
                 return self._combine_points(points, held, None)
 
             held = self._loops(self.reduced, [x for a in at for x in a], [x for h in first for x in h], leaf)
@@ -315,15 +315,19 @@ class CodeletEmitter:
                 self._store_columns(at[vector], mask, held[vector * each : (vector + 1) * each])
             return []
 
-        together = (SIDE_BY_SIDE,) if is_short(nest) and self.lanes.width > 1 else ()
+        together = (SIDE_BY_SIDE,) if interleaving.is_short(nest) and self.lanes.width > 1 else ()
         lane_loop(self.lanes, *self.ranges[-1], self.mask, [], vectors, together)
 
     def _combine_points(self, points: list[Point], held: Carried, mask: ir.Value | None) -> Carried:
-        """Combines vectors side by side with the accumulators of each; those of further vectors stay as they are."""
+        """Combines vectors side by side with the accumulators of each, or one by one with those of one vector.
+
+        Accumulators of further vectors stay as they are.
+        """
         each, after = sum(len(reduction.values) for reduction in self.nest.reductions), list(held)
-        for first, point in enumerate(points):
-            own = slice(first * each, (first + 1) * each)
-            after[own] = self._combine_point(point, held[own], mask)
+        for number, point in enumerate(points):
+            first = number * each % len(held) if held else 0
+            own = slice(first, first + each)
+            after[own] = self._combine_point(point, after[own], mask)
         return after
 
     def _combine_point(self, point: Point, held: Carried, mask: ir.Value | None) -> Carried:

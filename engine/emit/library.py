@@ -32,9 +32,12 @@ def generated_codelet(generated: Generated) -> MachineCode:
 
 def prepared(generated: Generated, name: str) -> Compile:
     """Writes the LLVM IR; the function returned compiles it to object code with the one symbol `name`."""
-    from engine.machine_code.optimising import WRITTEN_OUT, compile_text  # like the emitter, only to compile
+    from engine.emit.contraction import contracted  # like the emitter, only to compile
+    from engine.emit.interleaving import vectors_alternate
+    from engine.machine_code.optimising import IN_ORDER, WRITTEN_OUT, compile_text
 
-    return partial(compile_text, _text(generated, name), WRITTEN_OUT)
+    in_order = isinstance(generated, Nest) and vectors_alternate(contracted(generated))
+    return partial(compile_text, _text(generated, name), IN_ORDER if in_order else WRITTEN_OUT)
 
 
 def _text(generated: Generated, name: str) -> str:

@@ -8,17 +8,9 @@ from engine.codelets.language.lanes import HALF_TYPES, I64, Lanes, is_complex, i
 from engine.emit.arithmetic import is_finite_16, lane_index
 from engine.emit.conversion import convert
 from engine.emit.estimates import fused, quotient_of_half, reciprocal
-from engine.emit.registry import FLUSHING, LONG_FUNCTIONS, emit_operation, emit_unrounded
-from engine.ir.opcodes import OPCODES
+from engine.emit.registry import FLUSHING, emit_operation, emit_unrounded
 from engine.machine_code.llvm import ir
 from engine.program.nest import Access, Apply, Argument, Constant, Index, Input, MultiplyAdd, Nest, Node, Parameter
-
-LEAST_ROUNDED = 3
-"""Fewest operations of 16-bit floats for which several vectors are interleaved."""
-MOST_NODES_SIDE_BY_SIDE = 64
-"""Most nodes of a nest whose vectors of columns are computed several at a time."""
-MOST_CODE_SIDE_BY_SIDE = 256
-"""Most machine code, in additions, of such a nest: LLVM's time grows faster than the code."""
 
 
 def element_type_of(nodes: tuple[Node, ...], number: int, accesses: tuple[Access, ...]) -> str:
@@ -165,37 +157,6 @@ class Point:
             self.lanes.store(value, self.addresses[access], element_type, self.mask)
         else:
             self.lanes.store_strided(value, self.addresses[access], self.steps[access], element_type, self.mask)
-
-
-def has_long_chains(nest: Nest) -> bool:
-    """Whether a point's operations depend on one another for longer than the processor looks ahead: interleaving helps.
-
-    Operations of 16-bit floats do, as each is rounded, and so do functions, which are polynomials.
-    """
-    applied = [node.operation for node in nest.nodes if isinstance(node, Apply)]
-    functions = any(each.opcode in LONG_FUNCTIONS and is_float(each.element_type) for each in applied)
-    return is_short(nest) and (functions or rounds_often(nest))
-
-
-def is_short(nest: Nest) -> bool:
-    """Whether a nest has so little code that several points may be computed together."""
-    if len(nest.nodes) > MOST_NODES_SIDE_BY_SIDE:
-        return False
-    applied = [OPCODES[node.operation.opcode] for node in nest.nodes if isinstance(node, Apply)]
-    return sum(each.length for each in applied) <= MOST_CODE_SIDE_BY_SIDE
-
-
-def rounds_often(nest: Nest) -> bool:
-    """Whether a point has several operations of 16-bit floats."""
-    applied = (node.operation.element_type for node in nest.nodes if isinstance(node, Apply))
-    return sum(each in HALF_TYPES for each in applied) >= LEAST_ROUNDED
-
-
-def evaluate_together(points: list[Point], numbers: list[int]) -> None:
-    """Evaluates each node at all points before the next node, so that the latencies of several points overlap."""
-    for number in points[0].needed(*numbers):
-        for point in points:
-            point.value(number)
 
 
 def constants_of(nest: Nest, builder: ir.IRBuilder, block: ir.Value) -> list[ir.Value]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -18,13 +18,14 @@ class Pipeline:
     """LLVM's passes at an optimisation level, with or without loop vectorisation and unrolling.
 
     Instruction selection uses `level`, too. With `only_combines` only the pass that combines instructions runs. Without
-    `reduces_strength` addresses are computed where they are used.
+    `reduces_strength` addresses are computed where they are used. Without `reorders` instructions stay in their order.
     """
 
     level: int
     loops: bool
     only_combines: bool = False
     reduces_strength: bool = True
+    reorders: bool = True
 
 
 _emitting = threading.Lock()  # LLVM's options are those of the process
@@ -36,6 +37,8 @@ Strength reduction makes a variable of each of the many addresses of a tile, mor
 """
 WRITTEN_OUT = Pipeline(level=2, loops=False, only_combines=True)
 """Pipeline for IR that has nothing to inline, to hoist or to share: the other passes would only cost compile time."""
+IN_ORDER = replace(WRITTEN_OUT, reorders=False)
+"""Pipeline for IR like this that interleaves vectors: LLVM would put them one behind the other to spare registers."""
 
 
 @cache
@@ -76,14 +79,11 @@ def optimise(module: Any, pipeline: Pipeline) -> None:
 
 def object_of(module: Any, pipeline: Pipeline) -> bytes:
     """The object code of a module that `optimise` has processed."""
+    options = {"disable-lsr": not pipeline.reduces_strength, "enable-misched": pipeline.reorders}
     with _emitting:
-        if not pipeline.reduces_strength:
-            binding.set_option("", "-disable-lsr=true")
-        try:
-            return bytes(_target_machine(pipeline.level).emit_object(module))
-        finally:
-            if not pipeline.reduces_strength:
-                binding.set_option("", "-disable-lsr=false")
+        for option, is_on in options.items():
+            binding.set_option("", f"-{option}={str(is_on).lower()}")
+        return bytes(_target_machine(pipeline.level).emit_object(module))
 
 
 def compile_text(text: str, pipeline: Pipeline = WRITTEN_IN_VECTORS) -> bytes:

@@ -36,7 +36,7 @@ def _is_short(work: FusedLoop) -> bool:
     rows = work.extents[-2] if nest.partition != rank - 2 else min(work.grain, work.extents[-2])
     if rows < LEAST_VECTORS * lanes() or any(is_complex(each.element_type) for each in nest.accesses):
         return False
-    from engine.emit.point import has_long_chains  # with the emitter, for few programs
+    from engine.emit.interleaving import has_long_chains  # with the emitter, for few programs
 
     strided = sum(_inner(work, number) == "strided" for number in range(len(nest.accesses)))
     most = MOST_REDUCED if nest.reduced[-1] else MOST_OF_FUNCTIONS if has_long_chains(nest) else MOST_COLUMNS
