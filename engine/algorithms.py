@@ -31,7 +31,7 @@ class AlgorithmChoice:
 
 def selections(program: Program) -> list[AlgorithmChoice]:
     """The choices for all products and convolutions of a program as `build_program` returns it, in order."""
-    from engine.host.passes.pass_list import HOST_PASSES
+    from engine.host.passes.pass_list import passes_for
     from engine.program.run_passes import run_passes
     from engine.program.work.contraction import Contraction
     from engine.program.work.convolution import Convolution
@@ -42,7 +42,7 @@ def selections(program: Program) -> list[AlgorithmChoice]:
             found[each.name] = AlgorithmChoice(each.name, each.op_name, each.work_estimate.multiply_adds)
             if isinstance(each.work, Convolution):
                 found[each.name].bids.append(_offers(each))
-    running = run_passes(program, HOST_PASSES)
+    running = run_passes(program, passes_for(program))
     for each in running.compute_sets:
         selection = _selection_of(each.name, found)
         if selection is not None:

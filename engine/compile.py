@@ -76,17 +76,19 @@ def compile_module(
     `progress(what, done, total)` is called for codelets that are compiled for the first time on this machine. Results
     of the passes on large modules are kept in `folder`, or else in the user's cache. `floating_point` sets how 16-bit
     floats are rounded and which exceptions are raised. `inspect` gets the program before machine code is generated, as
-    a chip has it: a chip rounds and detects exceptions in its arithmetic. Raises UnsupportedOperation for operations
-    that the engine cannot run, and what `inspect` raises.
+    a chip has it: a chip rounds in its arithmetic. Raises UnsupportedOperation for operations that the engine cannot
+    run, and what `inspect` raises.
     """
     with collector_paused(), interruptible():
         if verify:
             program = plain = build_program(module, roles, constants, verify, floating_point, options)
-        elif floating_point == IEEE:
+        elif floating_point.rounds_to_nearest:
             passes = partial(prepare, options=options)
             large = sum(len(each.instructions) for each in module.computations()) >= FEWEST_KEPT
             ready = prepared(module, passes, folder, repr(options)) if large else passes(module)
-            program = plain = run_passes(lower_module(ready, roles, constants), PROGRAM_PASSES)
+            program = plain = run_passes(
+                lower_module(ready, roles, constants, floating_point.exceptions), PROGRAM_PASSES
+            )
         else:
             program = build_program(module, roles, constants, floating_point=floating_point, options=options)
             plain = program if inspect is None else build_program(module, roles, constants, options=options)

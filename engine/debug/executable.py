@@ -56,7 +56,7 @@ class DebugExecutable(CheckedExecutable):
         self.tiles, self.record = tiles, DebugRecord(program.name, tiles)
         self._predicates = [mark.predicate for mark in self._running.marks if mark.predicate is not None]
         self._elements_of, self._hazards = cache(elements_of), Hazards()
-        record = program.exceptions
+        record = self._running.exceptions
         self._aside = Aside(record, None if record is None else self._constants.get(record.buffer))
         self._sums = [_sum_of_tables(block) for block in self._blocks]
 

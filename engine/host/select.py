@@ -56,7 +56,7 @@ def select_convolutions(program: Program) -> Program:
     for at, each in enumerate(program.compute_sets):
         if isinstance(each.work, Convolution):
             builder = ProgramBuilder(written.partitions, each.work.rows)
-            draft = replace(draft_of(each), may_transform=program.exceptions is None)
+            draft = replace(draft_of(each), may_transform=not program.exception_names)
             emit_convolution(builder, draft)
             first, *rest = builder.compute_sets
             rewriter.replace(at, first)

@@ -61,5 +61,10 @@ class FloatingPoint:
             return "nan"
         return "infinity" if self.stochastic_rounding == "off" else "clip"
 
+    @property
+    def rounds_to_nearest(self) -> bool:
+        """Whether results have IEEE 754's rounding and overflow, whatever exceptions are detected."""
+        return self.overflow == "infinity"
+
 
 IEEE = FloatingPoint()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from engine.program.copy_elision import elide_copies
 from engine.program.dead_stores import eliminate_dead_stores
-from engine.program.exception_checks import check_exceptions
 from engine.program.loop_invariants import hoist_loop_invariants
 from engine.program.run_passes import Pass
 from engine.program.scopes import name_scopes_of_sums
@@ -13,6 +12,5 @@ PROGRAM_PASSES: tuple[Pass, ...] = (
     elide_copies,
     eliminate_dead_stores,
     hoist_loop_invariants,
-    check_exceptions,
     name_scopes_of_sums,
 )

@@ -19,11 +19,11 @@ from engine.runtime.workers import completed_steps
 
 
 class CheckedExecutable(Executable):
-    """An executable that detects the exceptions of `Program.exceptions`, if these are set."""
+    """An executable that detects the exceptions of `Program.exception_names`, if there are any."""
 
     def __init__(self, program: Program, progress: Progress | None = None) -> None:
         super().__init__(program, progress)
-        record = program.exceptions or ExceptionRecord(Buffer("none", Shape("s64", (0,))), (), ())
+        record = self._running.exceptions or ExceptionRecord(Buffer("none", Shape("s64", (0,))), (), ())
         self._origins, self._stops = [origin for _, origin in record.counters], list(record.stops)
         memory = self._constants.get(record.buffer)
         self._record = np.zeros(1, np.int64) if memory is None else memory.view(np.int64)

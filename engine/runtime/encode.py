@@ -9,7 +9,7 @@ from engine.codelets.language.record import block
 from engine.codelets.per_iteration import Move, PerIteration, per_iteration, per_iteration_scratch
 from engine.garbage import collector_paused
 from engine.host.encode import encode
-from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.passes.pass_list import HOST_PASSES, passes_for
 from engine.host.work_estimates import call_estimate_of, is_fine_grained
 from engine.machine_code.abi import Scratch
 from engine.program.memory import plan_memory
@@ -23,7 +23,7 @@ from engine.runtime.encoded_program import EncodedProgram
 def encode_program(program: Program) -> EncodedProgram:
     """Runs the host's passes, encodes all work and plans the memory. Raises ResourceLimit beyond a file's limits."""
     with collector_paused(), interruptible():
-        running = run_passes(program, HOST_PASSES)
+        running = run_passes(program, passes_for(program, HOST_PASSES))
         blocks = [encoded(each.work) for each in running.compute_sets]
         plan = plan_memory(running)
     check_bytes(plan.arena_bytes, "memory for a program's arrays")

@@ -114,7 +114,7 @@ def to_bytes(file: EncodedFile, data: bytes) -> bytes | None:
     Returns None for a program that calls the host, has queues, or draws from the random states of its process.
     """
     program = file.program
-    if program.program.call is not None or program.program.queues or program.program.exceptions is not None:
+    if program.program.call is not None or program.program.queues or program.program.exception_names:
         return None
     if any(_draws(block) for block in program.blocks):
         return None

@@ -87,7 +87,7 @@ class Executable:
         self._may_take_long = bool(program.queues) or any(
             region.repeats and (region.long or region.iterations is None) for region in program.regions
         )
-        is_special = self._host_calls.are_any or self._row_flags.are_any or program.exceptions is not None
+        is_special = self._host_calls.are_any or self._row_flags.are_any or bool(program.exception_names)
         self._may_be_brief = not self._may_take_long and not is_special
         self._brief: dict[int, BriefCall | SharedCall] = {}
         shared = not self._is_fine_grained and self._may_be_brief

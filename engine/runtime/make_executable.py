@@ -15,7 +15,7 @@ _makers: list[Maker] = []
 
 def make_executable(program: Program, progress: Progress | None = None) -> Executable:
     """The executable of a program. `progress(what, done, total)` is called as codelets are compiled."""
-    usual = Executable if program.exceptions is None else CheckedExecutable
+    usual = CheckedExecutable if program.exception_names else Executable
     return (_makers[-1] if _makers else usual)(program, progress)
 
 

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from engine.compile import compile_module, prepare
+from engine.compile import build_program, compile_module, prepare
 from engine.errors import FloatingPointException, IPUError
 from engine.evaluate import evaluate
 from engine.evaluated_executable import EvaluatedExecutable
+from engine.host.passes.pass_list import passes_for
 from engine.ir import Instruction, Module
 from engine.ir.attributes import WindowDimension
 from engine.ir.builder import Builder
-from engine.ir.floating_point import EXCEPTIONS, FloatingPoint
+from engine.ir.floating_point import EXCEPTIONS, IEEE, FloatingPoint
 from engine.ops.exceptions import exceptions_of, watching_exceptions
+from engine.program.run_passes import run_passes
 from engine.runtime.feeds import RowFeed
 from tests.engine.running import buffers
 from tests.exploring import sample
 from tests.floating_point.programs import ALL_EXCEPTIONS, loop
+from tests.program.test_row_sums import adam_step, is_summed_where_read
 
 INF, NAN = np.inf, np.nan
 ONES = np.ones((5, 37), np.float32)
@@ -346,3 +350,16 @@ def test_definition_of_a_single_operation() -> None:
     array = np.array([0, 1, INF, NAN], np.float32)
     with np.errstate(all="ignore"):
         assert exceptions_of(quotient, [array, array], array / array) == {"inv": 2}
+
+
+def test_a_chip_has_the_program_without_checks() -> None:
+    """A chip detects exceptions in its arithmetic; passes of the host that would hide exceptions do not run."""
+    module, seen = adam_step(), list[Any]()
+    roles = ["variable"] * len(module.entry.parameters)
+    plain, detecting = (build_program(module, roles, {}, floating_point=each) for each in (IEEE, ALL_EXCEPTIONS))
+    compile_module(module, roles, {}, floating_point=ALL_EXCEPTIONS, inspect=seen.append)
+    sets = [[(each.name, type(each.work), each.units) for each in p.compute_sets] for p in (plain, detecting, *seen)]
+    assert sets[0] == sets[1] == sets[2]
+    running = run_passes(detecting, passes_for(detecting))
+    assert running.exceptions is not None and not is_summed_where_read(running)
+    assert is_summed_where_read(run_passes(plain, passes_for(plain)))

@@ -24,8 +24,6 @@ FEWEST_EDGES = 1024
 
 def multiply_edges(program: Program) -> Program:
     """Lets sums of products of rows read the rows where gathers would read them."""
-    if program.exceptions is not None:
-        return program
     rewriter = ProgramRewriter(program)
     for at, each in enumerate(program.compute_sets):
         if isinstance(each.work, FusedLoop) and each.work.extents[0] >= FEWEST_EDGES:

@@ -31,8 +31,6 @@ class _Scale(NamedTuple):
 
 def sum_edges(program: Program) -> Program:
     """Lets scatter-adds of rows read the rows where a gather would read them."""
-    if program.exceptions is not None:
-        return program
     rewriter = ProgramRewriter(program)
     for at, each in enumerate(program.compute_sets):
         if isinstance(each.work, ScatterWork) and each.work.combine.opcode == "add":

@@ -32,11 +32,11 @@ REDUCED_TYPES = {"f32", "f64", "s32", "u32", "s64", "u64"}
 
 def flatten_loops(program: Program) -> Program:
     """Merges loops over contiguous rows, also inside chains; results are the same, but sums have another order."""
-    return program if program.exceptions is not None else with_works(program, _flat_work)
+    return with_works(program, _flat_work)
 
 
 def _flat_work(work: Work) -> Work:
-    if type(work) is not FusedLoop or work.nest.exceptions:
+    if type(work) is not FusedLoop:
         return work
     if any(work.nest.reduced):
         return _with_reduced_rows(work)

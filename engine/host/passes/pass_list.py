@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.host.passes.call_overlap import overlap_calls
 from engine.host.passes.column_units import cut_columns
 from engine.host.passes.divided_units import divide_units
 from engine.host.passes.edge_products import multiply_edges
 from engine.host.passes.edge_sums import sum_edges
+from engine.host.passes.exception_checks import check_exceptions
 from engine.host.passes.flat_loops import flatten_loops
 from engine.host.passes.pooled_windows import pool_unpadded
 from engine.host.passes.prefetched_activations import prefetch_activations
@@ -42,6 +45,7 @@ def select_convolutions(program: Program) -> Program:
 
 
 HOST_PASSES: tuple[Pass, ...] = (
+    check_exceptions,
     fuse_row_sums,
     select_convolutions,
     fit_units,
@@ -66,3 +70,16 @@ HOST_PASSES: tuple[Pass, ...] = (
     divide_units,
     overlap_calls,
 )
+HIDING: frozenset[Pass] = frozenset(
+    {
+        *(fuse_row_sums, sum_edges, multiply_edges, pool_unpadded, round_operands),
+        *(fuse_units, prepare_constants, flatten_loops),
+    }
+)
+"""Passes after which exceptions would be missed: they change what checked work computes, or put work without checks in
+its place."""
+
+
+def passes_for(program: Program, passes: Sequence[Pass] = HOST_PASSES) -> list[Pass]:
+    """The passes that run on a program: those that hide exceptions do not if it detects them."""
+    return [each for each in passes if not (program.exception_names and each in HIDING)]

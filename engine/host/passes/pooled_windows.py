@@ -30,8 +30,6 @@ KINDS = ("arena", "variable", "constant", "feed")
 
 def pool_unpadded(program: Program) -> Program:
     """Replaces loops over windows of two dimensions, and drops the padded copies that nothing reads any more."""
-    if program.exceptions is not None:
-        return program
     rewriter, copies = ProgramRewriter(program), set[int]()
     for at, each in enumerate(program.compute_sets):
         if isinstance(each.work, WindowLoop) and (spatial := _spatial(each.work)) is not None:

@@ -22,8 +22,6 @@ LEAST_BYTES = 1 << 15
 
 def prepare_constants(program: Program) -> Program:
     """Packs constant right operands, and marks compute sets that need not run in each step."""
-    if program.exceptions is not None:
-        return program
     rewriter = ProgramRewriter(program)
     for at, each in enumerate(program.compute_sets):
         if _is_to_be_packed(each) and not _repeats(program, at):

@@ -25,8 +25,6 @@ LEAST_ELEMENTS = 4096
 
 def round_operands(program: Program) -> Program:
     """Replaces right operands that are narrowed copies by the float32 arrays that were copied."""
-    if program.exceptions is not None:
-        return program
     rewriter = ProgramRewriter(program)
     for at, each in enumerate(program.compute_sets):
         found = _narrowed(each)

@@ -106,7 +106,7 @@ def fuse_row_sums(program: Program) -> Program:
     A loop may read several tables of sums, if rows have the same numbers in each.
     """
     found = [at for at, each in enumerate(program.compute_sets) if named_rows(each.work)]
-    if not found or program.exceptions is not None:
+    if not found:
         return program
     rewriter = ProgramRewriter(program)
     for at in found:

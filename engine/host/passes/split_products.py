@@ -28,7 +28,7 @@ def split_products(program: Program) -> Program:
 def is_split(program: Program | None, work: Work) -> bool:
     """Whether work, of a program that may detect exceptions, is a product for which splitting is faster."""
     # Exceptions must be detected in the operands' own products.
-    if program is not None and program.exceptions is not None:
+    if program is not None and program.exception_names:
         return False
     return isinstance(work, Contraction) and _pays(work) and may_use_matrix_registers()
 

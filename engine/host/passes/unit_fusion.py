@@ -34,8 +34,6 @@ FEWEST_UNITS = 16
 
 def fuse_units(program: Program) -> Program:
     """Fuses compute sets that read slices of arrays that others in the chain write or read."""
-    if program.exceptions is not None:
-        return program
     rewriter = ProgramRewriter(program)
     sets = rewriter.sets
     links = {at for at, each in enumerate(sets) if _is_link(program, each)}

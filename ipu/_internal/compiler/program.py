@@ -16,7 +16,6 @@ from engine.errors import ConfigurationError, InvalidValue
 from engine.host_functions import host_function
 from engine.ir import Module
 from engine.ir.device_operations import calls_of_host_functions, config_of, queue_signatures
-from engine.ir.floating_point import IEEE
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.execution_locks import Execution
 from engine.runtime.feeds import RowFeed
@@ -228,7 +227,7 @@ class TracedProgram:
 
     @property
     def engine_program(self) -> EngineProgram:
-        """The compute sets of one step, as a chip has them: its arithmetic units round and raise exceptions themselves.
+        """The compute sets of one step, as a chip has them: its arithmetic units round themselves.
 
         Raises ConfigurationError for a program that runs on the definitions.
         """
@@ -236,7 +235,7 @@ class TracedProgram:
 
         executable = getattr(self._executable, "executable", self._executable)
         if isinstance(executable, CompiledExecutable):
-            return executable.program if self._floating_point == IEEE else self._plain_program
+            return executable.program if self._floating_point.rounds_to_nearest else self._plain_program
         raise ConfigurationError("Expected a program on tiles. Received: one that runs on the definitions alone.")
 
     def _check_fit(self, program: EngineProgram) -> None:
@@ -248,7 +247,7 @@ class TracedProgram:
         _label_variables(program, traced)
         if traced.pipelines or certainly_fits(program):
             return
-        plain = program if self._floating_point == IEEE else self._plain_program
+        plain = program if self._floating_point.rounds_to_nearest else self._plain_program
         check_program(
             self._of_one_replica(plain), self.with_storage, traced.ipus, self.source, self.recomputing_program
         )
@@ -282,7 +281,7 @@ class TracedProgram:
 
     @cached_property
     def _plain_program(self) -> EngineProgram:
-        """The program without the host code for rounding and floating-point exceptions."""
+        """The program without the host code for rounding."""
         return _labelled(self._traced)
 
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:

@@ -1,4 +1,7 @@
-"""Adds checks for floating-point exceptions to a program: within its nests, and after other codelets."""
+"""Adds checks for floating-point exceptions to a program: within its nests, and after other codelets.
+
+For the host only: a chip detects exceptions in its arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +116,7 @@ def _checks(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording
         Address(record.buffer, at * 8), wanted, first, tuple(rest), partition.inner, partition.extent, partition.grain
     )
     made = ComputeSet(
-        f"{compute_set.name}.judge",
+        f"{compute_set.name}.check",
         work,
         work.unit_count,
         [Span(result.buffer, partition), *(Span(array) for array in arrays[1:])],
