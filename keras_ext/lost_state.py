@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 import functools
 import random
 import types
@@ -10,16 +11,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from keras_ext import python_state
 from keras_ext.origins import is_programs
 
 SET_BY_KERAS = (
-    *("name", "built", "history", "stop_training", "stop_evaluating", "stop_predicting"),
-    *("train_function", "test_function", "predict_function"),
+    *("name", "build", "built", "history", "stop_training", "stop_evaluating", "stop_predicting"),
+    *("train_function", "test_function", "predict_function", "train_tf_function"),
+    *("compiled_loss", "compiled_metrics"),
 )
 """Attributes that Keras sets itself, most of them in calls of a model."""
 PLAIN = bool | int | float | complex | str | bytes | np.generic | None
+SINGLE = type | types.ModuleType | types.BuiltinFunctionType | np.ufunc | enum.Enum
+"""Objects that are equal to themselves alone."""
 
 
 def check_attributes(pairs: Iterable[tuple[Any, Any]]) -> None:
@@ -77,7 +83,8 @@ class CopyComparison:
     """Compares values of an original and of its copy; `copied` has copies of its parts, by the ids of the parts."""
 
     def __init__(self, copied: Mapping[int, Any]) -> None:
-        self._copied, self._seen = copied, set[tuple[int, int]]()
+        self._copied = copied
+        self._seen: dict[tuple[int, int], tuple[Any, Any]] = {}  # the values, so that no other gets their ids
 
     def is_lost(self, name: str, old: Any, new: Any) -> bool:
         """Whether a copy lacks an attribute, or has another value."""
@@ -94,7 +101,7 @@ class CopyComparison:
             return self._copied[id(value)] is not other
         if value is other or (id(value), id(other)) in self._seen:
             return False
-        self._seen.add((id(value), id(other)))
+        self._seen[id(value), id(other)] = value, other
         compare = next((compare for kinds, compare in self._comparisons() if isinstance(value, kinds)), None)
         if compare is not None:
             return not isinstance(other, type(value)) or compare(value, other)
@@ -104,9 +111,21 @@ class CopyComparison:
             return self.differ(_variables(value), _variables(other))
         if hasattr(value, "numpy"):
             return not hasattr(other, "numpy") or _arrays_differ(value.numpy(), other.numpy())
-        if is_programs(type(value)) and hasattr(value, "__dict__"):
-            return type(value) is not type(other) or self.differ(vars(value), vars(other))
-        return False
+        if type(value) is not type(other):  # a trace may leave a tensor in an attribute
+            return not (tf.is_symbolic_tensor(value) or type(value).__name__ == "KerasTensor")
+        return self._same_kind_differ(value, other)
+
+    def _same_kind_differ(self, value: Any, other: Any) -> bool:
+        """Whether two values of one class, which has no comparison here, differ."""
+        if is_programs(type(value)):
+            return self.differ(object.__getstate__(value), object.__getstate__(other))
+        inner = next((name for name in ("python_function", "__wrapped__") if hasattr(value, name)), None)
+        if inner is not None:
+            return self.differ(getattr(value, inner), getattr(other, inner))
+        if hasattr(value, "get_config"):  # an initializer, a loss, a schedule
+            return self.differ(_configured(value), _configured(other))
+        is_equal: object = value == other if vars(type(value)).keys() >= {"__eq__"} else None
+        return is_equal is False
 
     def _comparisons(self) -> list[tuple[Any, Callable[[Any, Any], bool]]]:
         return [
@@ -115,12 +134,18 @@ class CopyComparison:
             (dict, self._mappings_differ),
             (list | tuple | collections.deque, self._sequences_differ),
             (set | frozenset, lambda value, other: bool(value != other)),
-            (types.MethodType, lambda value, other: value.__func__.__code__ is not other.__func__.__code__),
-            (types.FunctionType, lambda value, other: value.__code__ is not other.__code__),
+            (SINGLE, lambda value, other: value is not other),
+            (types.MethodType, lambda value, other: self.differ(_bound(value), _bound(other))),
+            (types.FunctionType, self._functions_differ),
             (functools.partial, lambda value, other: self.differ(_parts(value), _parts(other))),
             (random.Random, lambda value, other: value.getstate() != other.getstate()),
             (np.random.Generator, lambda value, other: repr(_state(value)) != repr(_state(other))),
+            (tf.random.Generator, lambda value, other: _arrays_differ(value.state.numpy(), other.state.numpy())),
         ]
+
+    def _functions_differ(self, value: types.FunctionType, other: types.FunctionType) -> bool:
+        """Whether functions have other code, or take other values from outside."""
+        return value.__code__ is not other.__code__ or self.differ(_values_of(value), _values_of(other))
 
     def _mappings_differ(self, value: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
         return value.keys() != other.keys() or any(self.differ(value[key], other[key]) for key in value)
@@ -142,6 +167,21 @@ def _arrays_differ(value: np.ndarray, other: np.ndarray) -> bool:
 
 def _parts(value: functools.partial[Any]) -> list[Any]:
     return [value.func, list(value.args), value.keywords]
+
+
+def _bound(method: types.MethodType) -> list[Any]:
+    return [method.__func__, method.__self__]
+
+
+def _values_of(function: types.FunctionType) -> list[Any]:
+    """The defaults of a function's arguments, and its variables that functions around it have."""
+    cells = [python_state.read_cell(cell) for cell in function.__closure__ or ()]
+    return [function.__defaults__, function.__kwdefaults__, *cells]
+
+
+def _configured(part: Any) -> list[Any]:
+    """The configuration of a part of Keras, and the arguments that Keras 3 leaves out of that of a loss."""
+    return [part.get_config(), getattr(part, "_fn_kwargs", None)]
 
 
 def _state(generator: np.random.Generator) -> Any:

@@ -101,7 +101,7 @@ class PythonState:
             return ()
         inner: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         for cell in function.__closure__ or ():
-            read = functools.partial(_read_cell, cell)
+            read = functools.partial(read_cell, cell)
             inner += self._keep(read(), read, functools.partial(_write_cell, cell))
         named, names = function.__globals__, set(_names(function.__code__))
 
@@ -182,7 +182,8 @@ def _set_item(namespace: dict[str, Any], name: str, value: Any) -> None:
         namespace[name] = value
 
 
-def _read_cell(cell: types.CellType) -> dict[str, Any]:
+def read_cell(cell: types.CellType) -> dict[str, Any]:
+    """The value of a variable that a function takes from outside, by the name "value"; nothing before it has one."""
     try:
         return {"value": cell.cell_contents}
     except ValueError:  # the variable has no value yet

@@ -6,9 +6,11 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 import ipu
 from engine.errors import UnsupportedOperation
@@ -87,6 +89,42 @@ class Box:
         self.factor, self.items, self.layer = 1.0, [1.0], layer
 
 
+class Factor:
+    """A factor in a slot."""
+
+    __slots__ = ("__factor",)
+
+    def __init__(self, factor: float) -> None:
+        self.__factor = factor
+
+    def times(self, value: Any) -> Any:
+        return self.__factor * value
+
+
+def times(factor: float) -> Callable[[Any], Any]:
+    """A function that takes its factor from outside."""
+    return lambda value: factor * value
+
+
+MADE: dict[str, Callable[[float], Any]] = {
+    "variable of a function": times,
+    "variable of functions in a list": lambda factor: [times(1.0), times(factor)],
+    "default of an argument": lambda factor: lambda value, factor=factor: factor * value,
+    "object of a method": lambda factor: Factor(factor).times,
+    "slot of an object": Factor,
+    "tf.function": lambda factor: tf.function(times(factor)),
+    "class": lambda factor: (int, float)[factor > 1],
+    "function of NumPy": lambda factor: (np.sin, np.cos)[factor > 1],
+    "dtype": lambda factor: (tf.int32, tf.float32)[factor > 1],
+    "shape": lambda factor: tf.TensorShape([int(factor)]),
+    "initializer": lambda factor: keras.initializers.Constant(factor),
+    "loss": keras.losses.Huber,
+    "loss of tf_keras": tf_keras.losses.Huber,
+    "random generator": lambda factor: tf.random.Generator.from_seed(int(factor)),
+}
+"""Objects of one kind that differ where their numbers do."""
+
+
 CHANGES: dict[str, Callable[[Any, Any], Any]] = {
     "nothing": lambda model, layer: None,
     "private number": lambda model, layer: setattr(layer, "_scale", 2.0),
@@ -102,10 +140,11 @@ CHANGES: dict[str, Callable[[Any, Any], Any]] = {
     "layer of an object": lambda model, layer: setattr(layer, "_box", Box(model.layers[-1])),
     "optimizer": lambda model, layer: setattr(model.optimizer, "_factor", 3.0),
     "unused attribute": lambda model, layer: setattr(layer, "_other", 3.0),
+    **{name: lambda model, layer, name=name: layer.made.__setitem__(name, MADE[name](3.0)) for name in MADE},
 }
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_model_stays_plain_whose_own_classes_have_state_that_a_copy_would_lose(kit: Kit, change: str) -> None:
     keras = kit.keras
@@ -118,10 +157,12 @@ def test_a_model_stays_plain_whose_own_classes_have_state_that_a_copy_would_lose
             self._scale, self.table, self._numbers = 1.0, np.ones(FEATURES, np.float32), [1.0]
             self._function, self._box, self.options = lambda value: value, Box(), {"shift": 1.0}
             self._hidden, self._tensor = (tf.Variable(1.0, trainable=False),), tf.constant([1.0])
+            self.made = {name: make(1.0) for name, make in MADE.items()}
 
         def call(self, inputs: Any) -> Any:
             scale = self._scale * self.table * self._box.factor * self._hidden[0] * self._tensor
-            return self._function(inputs) * scale + self._numbers[0] + self.options["shift"]
+            product = self.made["variable of a function"](self._function(inputs) * scale)
+            return product + self._numbers[0] + self.options["shift"]
 
     @register
     class Scaled(keras.optimizers.SGD):
