@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -43,9 +44,29 @@ class IPUEstimatorSpec:
 class IPUEstimator:
     """Trains, evaluates and predicts by TensorFlow's sessions."""
 
-    def __init__(self, model_fn: Any, model_dir: Any = None, config: Any = None, params: Any = None, **_: Any) -> None:
+    _of_folder: dict[str, IPUEstimator] = {}
+
+    def __init__(
+        self,
+        model_fn: Any,
+        model_dir: Any = None,
+        config: Any = None,
+        params: Any = None,
+        warm_start_from: Any = None,
+        **_: Any,
+    ) -> None:
         self._model_fn, self._values, self._steps = model_fn, dict[str, Any](), 0
         self.config, self.params, self.model_dir = config, params, model_dir
+        self._of_folder[model_dir or getattr(config, "model_dir", None)] = self
+        self._warm_start = warm_start_from
+
+    def _warm(self, session: Any) -> None:
+        """Starts trainable variables, those whose names match a pattern, with the values of another estimator."""
+        folder = getattr(self._warm_start, "ckpt_to_initialize_from", self._warm_start)
+        pattern = getattr(self._warm_start, "vars_to_warm_start", ".*")
+        for variable in v1.trainable_variables():
+            if folder and not self._values and re.match(pattern, variable.name):
+                variable.load(self._of_folder[folder]._values[variable.op.name], session)
 
     @contextlib.contextmanager
     def _session(self, input_fn: Callable[..., Any], mode: str) -> Iterator[tuple[Any, Any, Any]]:
@@ -61,6 +82,7 @@ class IPUEstimator:
             )
             with v1.Session() as session:
                 session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
+                self._warm(session)
                 for variable in v1.global_variables():
                     if variable.op.name in self._values:
                         variable.load(self._values[variable.op.name], session)

@@ -9,7 +9,15 @@ from tests.programs_tf1.running import PROGRAMS, Pair, is_version_1
 
 REPLICAS = {"cosmoflow": 2, "resnet_replicas": 2, "rl_policy": 2}
 SLOW = frozenset({"bert_pipeline", "cnn_sharded", "din", "mcmc_annealing", "rl_actor_critic", "vae", "yolo_infer"})
-SLOW |= {"cosmoflow", "cosmoflow_estimator", "graph_network", "sales_lstm", "contrib_sharded", "language_lstm"}
+SLOW |= {
+    "estimator_warm_start",
+    "cosmoflow",
+    "cosmoflow_estimator",
+    "graph_network",
+    "sales_lstm",
+    "contrib_sharded",
+    "language_lstm",
+}
 """The second program of each kind, and programs that take several seconds, run with --all."""
 NAMES = sorted(path.stem for path in PROGRAMS.glob("*.py") if path.stem != "yolo_network")
 

@@ -29,6 +29,7 @@ from tensorflow.python.ops import (
     gen_string_ops,
     gen_training_ops,
     math_ops,
+    metrics_impl,
     script_ops,
     while_v2,
 )
@@ -42,6 +43,7 @@ from ipu._internal.compiler.left_out_summaries import SUMMARIES, summary
 from ipu._internal.compiler.matrix_resizing import area, bicubic
 from ipu._internal.compiler.nearest_resizing import nearest_neighbor, nearest_neighbor_gradient
 from ipu._internal.compiler.segments import GATHERED_SEGMENTS, SEGMENTS, bin_counts, histogram
+from ipu._internal.compiler.set_metrics import SET_METRICS
 from ipu._internal.compiler.sparse_products import sparse_by_dense
 from ipu._internal.compiler.sparse_tensors import SPARSE_OPERATIONS, sparse_lookup, times_dense
 from ipu._internal.compiler.sparse_updates import RAW_SPARSE_UPDATES, SPARSE_UPDATES
@@ -87,6 +89,8 @@ def replace_host_operations() -> None:
         _replace(gen_logging_ops, name, summary)
     for module in (embedding_ops, tf.compat.v1.nn):
         _replace(module, "embedding_lookup_sparse", sparse_lookup)
+    for name, count in SET_METRICS.items():
+        _replace(metrics_impl, name, count)
     for name, operation in SPARSE_OPERATIONS.items():
         _replace(gen_sparse_ops, name, operation)
     for name, reduction in SEGMENTS.items():
