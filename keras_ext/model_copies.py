@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from keras_ext.lost_state import check_attributes
+from keras_ext.origins import is_of_tf_keras
 
 _TRAINED = "_ipu_trained_variables"
 _OPTIMIZER = "_ipu_optimizer_of_traces"
@@ -120,8 +121,7 @@ def _pairs(old: Iterable[Any], new: Iterable[Any], what: str) -> list[tuple[Any,
 @contextlib.contextmanager
 def _policy_of(model: Any) -> Iterator[None]:
     """Makes the model's dtype policy that of all layers created while the context is open."""
-    is_tf_keras = any(base.__module__.partition(".")[0] == "tf_keras" for base in type(model).__mro__)
-    policies = sys.modules["tf_keras" if is_tf_keras else "keras"].mixed_precision
+    policies = sys.modules["tf_keras" if is_of_tf_keras(model) else "keras"].mixed_precision
     before = policies.global_policy()
     if before.name == model.dtype_policy.name:
         yield

@@ -34,6 +34,12 @@ def packages_of(named: Any) -> set[str]:
     return found
 
 
+def is_of_tf_keras(model: object) -> bool:
+    """Whether a model is one of tf_keras, which is not imported for the question."""
+    loaded = sys.modules.get("tf_keras")
+    return loaded is not None and isinstance(model, loaded.Model)
+
+
 def is_programs(named: Any) -> bool:
     """Whether a class or a function, or one that it wraps, is of no library and not of Keras."""
     return not packages_of(named) <= LIBRARIES | KERAS

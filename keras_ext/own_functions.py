@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.errors import UnsupportedOperation
+from keras_ext.origins import KERAS, packages_of
 from keras_ext.types import KerasModel
 
 _MADE = "_ipu_functions_made"
@@ -22,7 +23,7 @@ def refuse_own_function(model: KerasModel, mode: str) -> None:
     name = f"make_{mode}_function"
     owner = next(kind for kind in type(model).__mro__ if name in vars(kind))
     compiled = getattr(model, "compiled", False) or getattr(model, "_is_compiled", False)
-    if owner.__module__.partition(".")[0] in ("keras", "tf_keras") or not (compiled or mode == "predict"):
+    if packages_of(owner) <= KERAS or not (compiled or mode == "predict"):
         return
     getattr(model, name)()
     if f"{mode}_function" not in vars(model).get(_MADE, ()):

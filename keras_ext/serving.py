@@ -14,6 +14,7 @@ from engine.errors import ConfigurationError
 from engine.serving.manifest import PipelineManifest
 from ipu._internal.serving.counts import checked_count
 from keras_ext.extension import Extension
+from keras_ext.origins import is_of_tf_keras
 from keras_ext.pipelining.graphs import is_shape
 from keras_ext.pipelining.micro_batches import check_pipeline_count
 from keras_ext.pipelining.options import pipelining_of
@@ -169,8 +170,7 @@ def _predicting(model: KerasModel, structure: Nest) -> Callable[..., Any]:
 
 def _autograph_of(model: KerasModel) -> contextlib.AbstractContextManager[Any]:
     """Lets tf_keras convert the `call` of users' layers by AutoGraph, which is off where steps are traced."""
-    is_tf_keras = any(base.__module__.partition(".")[0] == "tf_keras" for base in type(model).__mro__)
-    return ag_ctx.ControlStatusCtx(ag_ctx.Status.UNSPECIFIED) if is_tf_keras else contextlib.nullcontext()
+    return ag_ctx.ControlStatusCtx(ag_ctx.Status.UNSPECIFIED) if is_of_tf_keras(model) else contextlib.nullcontext()
 
 
 def _steps_per_execution(model: KerasModel) -> int:
