@@ -8,7 +8,7 @@ from engine.codelets.language.lanes import I64, ITEM_BYTES, Lanes
 from engine.emit import extremum, interleaving
 from engine.emit.checks import Checks
 from engine.emit.deferred import deferred_roundings
-from engine.emit.loops import Carried, joint_loop, loops_of, word
+from engine.emit.loops import Carried, Range, joint_loop, loops_of, word
 from engine.emit.point import Point, constants_of
 from engine.emit.reduce import combine, without_mask_registers
 from engine.emit.short_nans import short_nans
@@ -28,6 +28,9 @@ def _is_parallel(reduction: Reduction) -> bool:
 
 class NestEmitter:
     """Evaluates and stores points of a nest. The last dimension runs in lanes."""
+
+    ranges: list[Range]
+    """The begin and the end of each dimension's loop."""
 
     def __init__(self, nest: Nest, builder: ir.IRBuilder, width: int) -> None:
         self.nest, self.builder = nest, builder

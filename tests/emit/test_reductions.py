@@ -241,6 +241,21 @@ def test_reduction_of_a_computed_value_with_its_elements_stored() -> None:
     check(builder.module(builder.tuple(power, total, peak)))
 
 
+@pytest.mark.parametrize("shape", [(2, 128), (17, 127), (33, 130), (3, 1024), (5, 2500), (3, 7, 200), (7, 3, 4, 129)])
+@pytest.mark.parametrize("kind", ["f32", "f16", "s32"])
+def test_long_rows_whose_elements_are_stored(kind: str, shape: tuple[int, ...]) -> None:
+    b, rng = Builder(), np.random.default_rng(sum(shape))
+    x, y, initial = b.parameter(kind, shape), b.parameter(kind, shape[-1:]), b.parameter(kind)
+    product = b.multiply(x, b.broadcast(y, shape, (len(shape) - 1,)))
+    rows = tuple(range(len(shape) - 1))
+    sums = [b.reduce(product, initial, rows), b.reduce(x, initial, rows[-1:], "maximum")]
+    module = b.module(b.tuple(product, *sums))
+    arrays = [rng.integers(-9, 9, size=each).astype(Shape(kind).dtype) for each in (shape, shape[-1:], ())]
+    machine = compare(module, arrays)
+    assert any(nest.stores and nest.reductions for nest in nests(machine))
+    check(module, arrays)
+
+
 def test_reductions_of_different_types_in_one_codelet() -> None:
     builder = Builder()
     x = builder.parameter("f32", (7, 300))
