@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -58,12 +59,55 @@ def _is_regular(spec: tf.TensorSpec) -> bool:
     return known and spec.dtype.is_numpy_compatible and np.dtype(spec.dtype.as_numpy_dtype) in ELEMENT_TYPES
 
 
+def _ragged(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """`dataset` with ragged tensors in place of arrays whose number of rows is unknown: any batch may have fewer rows.
+
+    `Dataset.ragged_batch` does the same, but traces a function for each call of `fit`, `evaluate` or `predict`.
+    """
+    specs = tuple(tf.TensorSpec(spec.shape, spec.dtype) for spec in tf.nest.flatten(dataset.element_spec))
+    if all(spec.shape.is_fully_defined() for spec in specs):
+        return dataset
+    function = _ragged_variants(specs)
+    outputs = function.structured_outputs
+    variant = tf.raw_ops.MapDataset(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        other_arguments=[],
+        f=function,
+        output_types=[output.dtype for output in outputs],
+        output_shapes=[output.shape for output in outputs],
+        preserve_cardinality=True,
+    )
+    ragged = tf.data.experimental.from_variant(variant, tf.nest.map_structure(_ragged_spec, dataset.element_spec))
+    ragged._source = dataset  # a variant keeps no Python object of its data set alive
+    return ragged
+
+
+def _ragged_spec(spec: tf.TensorSpec) -> tf.TensorSpec | tf.RaggedTensorSpec:
+    if spec.shape.is_fully_defined():
+        return spec
+    return tf.RaggedTensorSpec(spec.shape, spec.dtype, ragged_rank=0)
+
+
+@lru_cache(maxsize=64)
+def _ragged_variants(specs: tuple[tf.TensorSpec, ...]) -> Any:
+    """A function of tensors that encodes those of an unknown number of rows as ragged tensors, as tf.data does."""
+
+    def encode(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        return [
+            tensor
+            if spec.shape.is_fully_defined()
+            else tf.raw_ops.RaggedTensorToVariant(rt_nested_splits=[], rt_dense_values=tensor, batched_input=False)
+            for spec, tensor in zip(specs, tensors, strict=True)
+        ]
+
+    return tf.function(encode, autograph=False).get_concrete_function(*specs)
+
+
 class SuperBatches:
     """An epoch over a tf.data set, `together` batches in one tensor; tf.data prepares the next `ahead` meanwhile."""
 
     def __init__(self, dataset: tf.data.Dataset, together: int, ahead: int = 1) -> None:
-        # Ragged: the last batch may have fewer rows, and so may any other one.
-        self._dataset = dataset.ragged_batch(together).prefetch(ahead)
+        self._dataset = _ragged(dataset).batch(together).prefetch(ahead)
         self._type = type_of_specs(dataset.element_spec)
 
     def __iter__(self) -> SuperBatchIterator:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -106,6 +108,32 @@ def test_python_touches_one_element_for_each_execution() -> None:
         assert batches.steps == 5 and len(touched) == executions
     with pytest.raises(StopIteration):
         iterator.take(5)
+
+
+def test_the_function_that_joins_batches_is_traced_once_for_their_types() -> None:
+    module._ragged_variants.cache_clear()
+    for scope in (IPUStrategy().scope, contextlib.nullcontext):
+        with scope():
+            for rows in (8, 9):
+                dataset = arrays().batch(rows)
+                assert_same_batches(list(super_batches(dataset, 4)), dataset.as_numpy_iterator())
+    assert module._ragged_variants.cache_info().misses == 1
+    named = arrays().batch(8).map(lambda x, y: {"x": x, "y": y})
+    assert_same_batches(list(super_batches(named, 4)), named.as_numpy_iterator())
+    assert module._ragged_variants.cache_info().misses == 1
+
+
+def test_super_batches_keep_the_data_set_its_options_and_its_order() -> None:
+    def shuffled() -> tf.data.Dataset:
+        options = tf.data.Options()
+        options.threading.private_threadpool_size = 1
+        return arrays().shuffle(50, seed=3).batch(8).with_options(options)
+
+    iterable = super_batches(shuffled(), 4)
+    gc.collect()
+    expected = shuffled()
+    for _ in range(2):  # another order in the second pass
+        assert_same_batches(list(iter(iterable)), expected.as_numpy_iterator())
 
 
 @pytest.mark.parametrize(
