@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -246,3 +247,58 @@ def test_pipelines_and_exports_refuse_arrays_that_may_grow(tmp_path: Path) -> No
     step = tf.function(lambda rows: in_loop(rows, 5))
     with pytest.raises(UnsupportedOperation, match="dynamic_size=False in a loop of an exported program"):
         export_single_step(step, str(tmp_path / "model"), 2, [tf.TensorSpec([5, 3])])
+
+
+class Cell:
+    """A cell of raw_rnn."""
+
+    state_size = output_size = 3
+
+    def zero_state(self, batch: int, dtype: tf.DType) -> tf.Tensor:
+        return tf.zeros([batch, 3], dtype)
+
+    def __call__(self, inputs: tf.Tensor, state: tf.Tensor, scope: object = None) -> tuple[tf.Tensor, tf.Tensor]:
+        state = tf.tanh(inputs + 0.5 * state)
+        return state, state
+
+
+@pytest.mark.parametrize("lengths", [[5, 5], [2, 4], [0, 3]])
+def test_raw_rnn_of_constant_lengths(lengths: list[int]) -> None:
+    """The array of outputs grows in a loop that ends when all sequences have ended."""
+    cell = Cell()
+
+    def function(rows: tf.Tensor) -> tf.Tensor:
+        inputs = tf.TensorArray(tf.float32, 5).unstack(tf.stack([rows, rows * 2], 1))
+
+        def step(time: tf.Tensor, output: Any, state: Any, loop_state: Any) -> Any:
+            ends = time >= tf.constant(lengths)
+            given = tf.cond(tf.reduce_all(ends), lambda: tf.zeros([2, 3]), lambda: inputs.read(time))
+            return ends, given, cell.zero_state(2, tf.float32) if output is None else state, output, None
+
+        outputs, state, _ = v1.nn.raw_rnn(cell, step)
+        return tf.concat([outputs.stack(), state[None]], 0)
+
+    for one, other in zip(run(with_gradient(function)), plain(with_gradient(function)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_of_loops_that_end_by_constants() -> None:
+    def function(rows: tf.Tensor) -> tf.Tensor:
+        def body(size: tf.Tensor, flags: tf.Tensor, value: tf.Tensor) -> list[tf.Tensor]:
+            return [size * 2 + 1, flags | (size > tf.constant([3, 9])), tf.sin(value) * tf.cast(size, tf.float32)]
+
+        first = [tf.constant(1), tf.constant([False, False]), rows]
+        return tf.while_loop(lambda size, flags, value: ~tf.reduce_all(flags), body, first)[2]
+
+    for one, other in zip(run(with_gradient(function)), plain(with_gradient(function)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_of_loops_that_end_by_values_are_refused() -> None:
+    def function(rows: tf.Tensor) -> tf.Tensor:
+        return tf.while_loop(
+            lambda value: tf.reduce_sum(value) < 100.0, lambda value: (value + tf.exp(value),), (rows,)
+        )[0]
+
+    with pytest.raises(UnsupportedOperation, match="maximum_iterations"):
+        run(with_gradient(function))

@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import while_v2
 
+from ipu._internal.compiler.loop_simulation import iterations
+
 LOOPS = frozenset({"While", "StatelessWhile"})
 MOST_ITERATIONS = 1 << 16
 """Loops of more iterations count as unknown."""
@@ -50,7 +52,8 @@ class LoopCounters:
         """The greatest number of iterations, None if it is unknown, and whether no less can run."""
         goes_on, is_exact = self._goes_on(self._condition.outputs[0])
         if goes_on is None:
-            return None, False
+            count = iterations(self._operation, self._condition, self.body, OPERATIONS)
+            return count, count is not None
         ended = np.flatnonzero(~np.broadcast_to(goes_on, [MOST_ITERATIONS + 1]))
         return (int(ended[0]) if ended.size else None), is_exact
 
