@@ -42,7 +42,8 @@ class OptimizerFunctionOutput:
     """Result of an `optimizer_function` of a pipeline (Python API, 18.14.6).
 
     Args:
-        opt: a Keras optimizer, or one of TensorFlow 1 (tf.compat.v1.train.Optimizer).
+        opt: a Keras optimizer, or one of TensorFlow 1 (tf.compat.v1.train.Optimizer). One of Keras that scales losses
+            scales this one, unless a stage has scaled it by `opt`.
         loss: the tensor whose gradients are computed.
         compute_gradients_args: further positional arguments of compute_gradients of a TensorFlow 1 optimizer.
         compute_gradients_kwargs: its further keyword arguments.

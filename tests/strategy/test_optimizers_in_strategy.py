@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python import ipu
 
-from tests.keras.helpers import Kit
+from engine.errors import ConfigurationError
+from tests.keras.helpers import KITS, Kit
 from tests.optimizers.training import data, loss_of, plainly_trained, weights
 
 train = tf.compat.v1.train
@@ -192,6 +194,76 @@ def test_a_loss_scaling_factor_is_that_of_all_replicas(kit: Kit) -> None:
 
         strategy.run(program)
         np.testing.assert_array_equal(outfeed.dequeue(), [[2.0, 2.0]])
+
+
+def trained_in_a_pipeline(kit: Kit, make: Callable[[], Any], scaled_by_stage: bool) -> np.ndarray:
+    """The weight after four updates, each of four micro-batches."""
+    made = kit.keras.Variable if kit.is_keras3 else tf.Variable
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+    strategy = ipu.ipu_strategy.IPUStrategy()
+    with strategy.scope():
+        weight, optimizer = made(np.ones(3, np.float32)), make()
+        optimizer.build([weight])
+        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(ROWS))
+        _ = infeed.initializer
+        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+        def last(product: tf.Tensor) -> tf.Tensor:
+            loss = tf.reduce_sum(product**2)
+            scale = optimizer.scale_loss if kit.is_keras3 else optimizer.get_scaled_loss
+            return scale(loss) if scaled_by_stage else loss
+
+        @tf.function(jit_compile=True)
+        def program() -> None:
+            ipu.pipelining_ops.pipeline(
+                [lambda row: row * tf.convert_to_tensor(weight), last],
+                gradient_accumulation_count=4,
+                repeat_count=len(ROWS) // 4,
+                infeed_queue=infeed,
+                outfeed_queue=outfeed,
+                optimizer_function=lambda loss: ipu.pipelining_ops.OptimizerFunctionOutput(optimizer, loss),
+            )
+
+        strategy.run(program)
+    return weight.numpy()
+
+
+ROWS = np.random.default_rng(5).normal(size=(16, 3)).astype(np.float32)
+SCALE = 2.0**126
+"""A scale with which the sum of the first gradients overflows."""
+
+
+@pytest.mark.parametrize("scaled_by_stage", [False, True])
+def test_a_pipeline_scales_the_loss_for_the_optimizer(kit: Kit, scaled_by_stage: bool) -> None:
+    """A loop in NumPy scales, sums over micro-batches, and skips updates that are not finite."""
+    kind = kit.keras.optimizers if kit.is_keras3 else kit.keras.mixed_precision
+    sgd, options = kit.keras.optimizers.SGD, {"initial_scale": SCALE, "dynamic_growth_steps": 2}
+    found = trained_in_a_pipeline(
+        kit, lambda: kind.LossScaleOptimizer(sgd(0.02, momentum=0.5), **options), scaled_by_stage
+    )
+    scale, good, velocity, expected = np.float32(SCALE), 0, np.zeros(3, np.float32), np.ones(3, np.float32)
+    skipped = 0
+    for rows in ROWS.reshape(4, 4, 3):
+        with np.errstate(over="ignore"):
+            of_rows = 2 * rows**2 * expected * scale / (1 if kit.is_keras3 else scale)  # tf_keras divides before sums
+            total = of_rows.sum(0, dtype=np.float32) / (scale if kit.is_keras3 else 1)
+        if not np.isfinite(total).all():
+            scale, good, skipped = scale / 2, 0, skipped + 1
+            continue
+        velocity = 0.5 * velocity - 0.02 * total
+        expected, good = expected + velocity, good + 1
+        if good == 2:
+            scale, good = scale * 2, 0
+    assert 0 < skipped < 4 and np.abs(expected - 1).max() > 0.1
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_pipeline_refuses_a_fixed_factor_of_losses() -> None:
+    keras = importlib.import_module("keras")
+    with pytest.raises(ConfigurationError, match="without loss_scale_factor.*Received: SGD"):
+        trained_in_a_pipeline(KITS["keras"], lambda: keras.optimizers.SGD(0.1, loss_scale_factor=4.0), False)
 
 
 def test_state_of_optimizers_stays_on_the_device() -> None:

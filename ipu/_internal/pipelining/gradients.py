@@ -23,6 +23,7 @@ from ipu._internal.operators.gradient_capture import captures_seen
 from ipu._internal.pipelining.arguments import PipelineArguments
 from ipu._internal.pipelining.captures import capturing
 from ipu._internal.pipelining.errors import PipelineRuntimeError
+from ipu._internal.pipelining.loss_scales import scaled_gradients
 from ipu._internal.types import Optimizer, OptimizerOutput, Variable
 
 Pairs = list[tuple[tf.Tensor, Any]]
@@ -55,7 +56,11 @@ def _with_none(output: OptimizerOutput, tape: tf.GradientTape) -> list[tuple[Any
     wanted = output.variables if output.variables is not None else variables
     wanted = output.compute_gradients_kwargs.get("var_list", wanted)
     inner = [getattr(variable, "value", variable) if _is_keras3(variable) else variable for variable in wanted]
-    return list(zip(tape.gradient(output.loss, inner), wanted, strict=True))
+    if is_first:
+        return list(zip(tape.gradient(output.loss, inner), wanted, strict=True))
+    if hasattr(output.opt, "inner_optimizer"):
+        _build(output.opt, list(wanted))  # its scale is a variable
+    return list(zip(scaled_gradients(output.opt, output.loss, tape, inner), wanted, strict=True))
 
 
 def apply_marked(output: OptimizerOutput, pairs: Pairs, accumulator_type: AccumulatorType) -> list[tf.Operation]:
