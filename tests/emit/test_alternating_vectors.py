@@ -9,6 +9,7 @@ from engine.emit import interleaving
 from engine.emit.codelet import emit_codelet
 from engine.ir.builder import Builder
 from engine.machine_code.optimising import IN_ORDER, WRITTEN_OUT, compile_text
+from engine.machine_code.processor import lanes
 from engine.program.nest import Access, Apply, Input, Nest, Operation, Store
 from tests.engine.running import check
 
@@ -29,7 +30,7 @@ def test_order(operations: tuple[Operation, ...], monkeypatch: pytest.MonkeyPatc
     for registers in (16, 32):
         monkeypatch.setattr(interleaving, "registers", lambda registers=registers: registers)
         assert interleaving.vectors_alternate(_map(*operations)) == (registers == 16)
-        texts.append(emit_codelet(_map(*operations), "name", 8).splitlines())
+        texts.append(emit_codelet(_map(*operations), "name", lanes()).splitlines())
     assert texts[0] != texts[1] and sorted(texts[0]) == sorted(texts[1])
     code = [compile_text("\n".join(texts[0]), pipeline) for pipeline in (IN_ORDER, WRITTEN_OUT, IN_ORDER)]
     assert code[0] == code[2] != code[1]
