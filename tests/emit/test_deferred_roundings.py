@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.compile import build_program
-from engine.emit import codelet
+from engine.emit import nest_emitter
 from engine.emit.codelet import emit_codelet
 from engine.emit.deferred import deferred_roundings
 from engine.ir import Module
@@ -71,7 +71,7 @@ def test_which_are_deferred(module: Module, deferred: int, monkeypatch: pytest.M
     assert len(deferred_roundings(nest)) == deferred
     assert not deferred_roundings(replace(nest, exceptions=("overflow",)))
     roundings = emit_codelet(nest, "name", 16).count("fptrunc")
-    monkeypatch.setattr(codelet, "deferred_roundings", lambda nest: frozenset())
+    monkeypatch.setattr(nest_emitter, "deferred_roundings", lambda nest: frozenset())
     assert (roundings < emit_codelet(nest, "name", 16).count("fptrunc")) == (deferred > 1)
 
 
