@@ -126,8 +126,8 @@ def _moved_by(compute_set: ComputeSet, recent: dict[Buffer, int], roofs: Roofs, 
     read, taken = {span.buffer for span in compute_set.reads}, 0.0
     for span in (*compute_set.reads, *compute_set.writes):
         buffer, size = span.buffer, span.slot.bytes if span.slot else span.buffer.shape.bytes
-        if span.partition is None and compute_set.work_estimate.lookups:
-            continue  # a few rows of it
+        if 0 < compute_set.work_estimate.lookups < (*buffer.shape.dimensions, 1)[0]:
+            continue  # a few rows of a table
         # Results need not come from anywhere: others' memory, in any cache, is overwritten.
         distance = _distance(recent, buffer, arena_bytes) if buffer in read else float(size)
         taken += _time(size, distance, roofs)
