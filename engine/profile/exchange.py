@@ -13,6 +13,7 @@ from engine.profile.vertices import inputs_of
 from engine.program.nest import Apply
 from engine.program.program import Buffer, ComputeSet, Span
 from engine.program.work.contraction import Contraction
+from engine.program.work.convolution import Convolution
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.indexing import Counted, SliceWork
 from engine.target import Target
@@ -57,8 +58,13 @@ class Layouts:
                     self._homes.setdefault(buffer, compute_set)
 
     def is_home(self, buffer: Buffer, compute_set: ComputeSet) -> bool:
-        """Whether a compute set is the product whose plan decides on the tiles of a variable."""
-        return self._homes.get(buffer) is compute_set
+        """Whether a compute set has the plan that decides on the tiles of a variable: that of its first product."""
+        home = self._homes.get(buffer)
+        if home is None or home is compute_set:
+            return home is compute_set
+        planned = _planned_as(compute_set)
+        equal = planned is not None and planned == _planned_as(home)
+        return equal and _operand(home, buffer) == _operand(compute_set, buffer)
 
     def is_table(self, buffer: Buffer) -> bool:
         """Whether a variable has the layout of look-ups of its rows."""
@@ -106,6 +112,23 @@ class Layouts:
         for span in compute_set.writes:
             found = layout_of(span.buffer, span.partition, compute_set.units)
             self._written[span.buffer] = LINEAR if found is None else found
+
+
+def _planned_as(compute_set: ComputeSet) -> Hashable:
+    """Facts that decide on the plan of a product beside its options: equal plans have a variable on equal tiles."""
+    work, estimated = compute_set.work, compute_set.work_estimate
+    if isinstance(work, Convolution):
+        # The gradient of an input reads the kernel with features exchanged and taps reversed.
+        planned: Hashable = (work.parts, work.numbers, tuple(work.window))
+    elif isinstance(work, Contraction):
+        planned = (estimated.product or work.size, work.transposed)
+    else:
+        planned = estimated.product
+    return None if planned is None else (planned, estimated.element_type, estimated.partials_type)
+
+
+def _operand(compute_set: ComputeSet, buffer: Buffer) -> int:
+    return next((at for at, span in enumerate(compute_set.reads) if span.buffer is buffer), -1)
 
 
 def _arranges(compute_set: ComputeSet) -> bool:

@@ -13,12 +13,13 @@ from engine.profile.options import Assumptions
 from engine.profile.slices import Lookup, plan_lookup
 from engine.profile.streams import FROM_HOST, TO_HOST
 from engine.profile.superstep_cost import SuperstepCost
-from engine.profile.vertices import vertex_cycles
+from engine.profile.vertices import kind_of, vertex_cycles
 from engine.program.nest import Apply
 from engine.program.program import ComputeSet
 from engine.program.work.custom_calls import HostCall
 from engine.program.work.factors import CholeskyWork, SolveWork
 from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.sorting import ScanWork
 from engine.target import Target
 
 Estimator = Callable[[ComputeSet, Target, Assumptions], SuperstepCost | None]
@@ -115,6 +116,28 @@ def _sort(compute_set: ComputeSet, target: Target, _: Assumptions) -> SuperstepC
     return SuperstepCost(rounds * each, exchange, sync, run.tiles, held, held, "bitonic sort")
 
 
+def _scan(compute_set: ComputeSet, target: Target, _: Assumptions) -> SuperstepCost | None:
+    """Cost of a scan, as of cumulative sums; None for other windows.
+
+    Each tile scans its part of a row. It then receives the totals of the parts before, adds them up, and adds the sum
+    to its elements.
+    """
+    work = compute_set.work
+    if not isinstance(work, ScanWork):
+        return None
+    kind, item = kind_of(work.element_type), compute_set.writes[0].buffer.shape.dtype.itemsize
+    run = spread(work.outer * work.results * work.inner, item, target)
+    each = vertex_cycles((("add", kind),), run.per_tile, target)
+    before = min(run.tiles, -(-work.results // max(1, run.per_tile))) - 1
+    if before <= 0:
+        return SuperstepCost(each, 0, 0, run.tiles, 0)
+    received = before * item
+    compute = 2 * each + vertex_cycles((("reduce", kind),), before, target)
+    return SuperstepCost(
+        compute, exchange_cycles(received, target), target.superstep_sync, run.tiles, received, received, "scan"
+    )
+
+
 def _triangular_solve(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost:
     work = compute_set.work
     assert isinstance(work, SolveWork)
@@ -146,6 +169,7 @@ def _factorization(compute_set: ComputeSet, target: Target, assumptions: Assumpt
 ESTIMATORS: dict[str, Estimator] = {
     "scatter": _update,
     "sort": _sort,
+    "reduce-window": _scan,
     "triangular-solve": _triangular_solve,
     "cholesky": _cholesky,
     "factorization": _factorization,

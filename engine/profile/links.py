@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from math import ceil, log2
 
 from engine.frozen import frozen
+from engine.profile.loops import runs_of
 from engine.profile.options import Assumptions, SelectionOrder
-from engine.program.program import Buffer, Program
+from engine.program.program import Buffer, ComputeSet, Program
 from engine.target import Target
 
 LINKS = 10
@@ -131,11 +132,14 @@ def gradient_sizes(program: Program) -> tuple[int, ...]:
     """Bytes of each gradient, in order: the arrays of a variable's size read by compute sets that update it."""
     found: dict[Buffer, int] = {}
     for compute_set in program.compute_sets:
-        updated = {s.buffer.shape.elements for s in compute_set.writes if s.buffer.kind == "variable"}
-        for span in compute_set.reads:
-            if span.buffer.kind == "arena" and span.buffer.shape.elements in updated - {1}:
-                found[span.buffer] = span.buffer.shape.bytes
+        found |= {buffer: buffer.shape.bytes for buffer in _gradients(compute_set)}
     return tuple(found.values())
+
+
+def _gradients(compute_set: ComputeSet) -> list[Buffer]:
+    updated = {s.buffer.shape.elements for s in compute_set.writes if s.buffer.kind == "variable"} - {1}
+    read = [span.buffer for span in compute_set.reads]
+    return [buffer for buffer in read if buffer.kind == "arena" and buffer.shape.elements in updated]
 
 
 def gradient_bytes(program: Program) -> int:
@@ -146,6 +150,12 @@ def gradient_bytes(program: Program) -> int:
 def gradient_sums(program: Program, assumptions: Assumptions) -> tuple[int, ...]:
     """Bytes of each sum of gradients over replicas."""
     return waiting_together(gradient_sizes(program), assumptions.optimizations.cross_replica_sum_bytes)
+
+
+def updates_of(program: Program, assumptions: Assumptions) -> int:
+    """Number of times that a step updates variables by gradients, and so sums these over replicas; at least 1."""
+    runs = [n for each, n in zip(program.compute_sets, runs_of(program), strict=True) if _gradients(each)]
+    return max(1, max(runs, default=1) // assumptions.state_interval)
 
 
 def all_reduce_cycles(sums: Iterable[int], target: Target, replicas: int, syncless: bool = False) -> tuple[int, int]:

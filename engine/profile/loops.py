@@ -1,4 +1,4 @@
-"""Loops of a step: the number of executions of each compute set, and states that stand for variables."""
+"""Loops and branches of a step: executions of each compute set, and states that stand for variables."""
 
 from __future__ import annotations
 
@@ -11,13 +11,27 @@ from engine.program.program import Buffer, ComputeSet, Program, Region
 def runs_of(program: Program) -> list[int]:
     """Number of executions of each compute set in a step; a loop of unknown trip count has one iteration.
 
-    A loop's condition runs once more than its body. Branches count as taken.
+    A loop's condition runs once more than its body. Branches count as taken: `skipped` has those of the cheaper side.
     """
     loops = [(region, _body(program, region)) for region in program.regions if region.repeats]
     return [
         prod(_runs(loop, body, at) for loop, body in loops if loop.begin <= at < loop.end)
         for at in range(len(program.compute_sets))
     ]
+
+
+def skipped(program: Program, cycles: Sequence[int]) -> set[int]:
+    """The compute sets on the side with fewer `cycles` of each conditional, whose cost is that of its other side."""
+    found: set[int] = set()
+    regions = iter(program.regions)
+    for one in regions:
+        # A loop has a second region, its body; a conditional has one for each side. Inner ones come first.
+        other = next(regions, None)
+        if one.repeats or other is None or other.begin != one.end:
+            continue
+        sides = [[at for at in range(side.begin, side.end) if at not in found] for side in (one, other)]
+        found.update(min(sides, key=lambda side: sum(cycles[at] for at in side)))
+    return found
 
 
 def unknown_loops(program: Program) -> int:

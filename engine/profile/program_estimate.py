@@ -15,8 +15,8 @@ from functools import cache
 
 from engine.frozen import frozen
 from engine.profile.exchange import Layouts, exchange_cycles, slices_by_counter
-from engine.profile.links import all_reduce_cycles, gradient_sums
-from engine.profile.loops import runs_of, unknown_loops
+from engine.profile.links import all_reduce_cycles, gradient_sums, updates_of
+from engine.profile.loops import runs_of, skipped, unknown_loops
 from engine.profile.memory import MemoryEstimate, MemoryEstimator
 from engine.profile.merging import merge_supersteps
 from engine.profile.names import buffer_names, label_of
@@ -110,12 +110,15 @@ def report(
         assumptions = replace(assumptions, overlapped_io=False)
     names = buffer_names(program)
     runs = runs_of(program)
+    idle = skipped(program, [n * c.cycles for c, n in zip(found.steps, runs, strict=True)])
+    runs = [0 if at in idle else n for at, n in enumerate(runs)]
     costs = tuple(
         _cost(s, c, label_of(s, names), live, n)
         for s, c, live, n in zip(program.compute_sets, found.steps, held.memory.live_bytes, runs, strict=True)
     )
     fed, returned = host_bytes(program)
-    sums = gradient_sums(program, assumptions)
+    sums, updates = gradient_sums(program, assumptions), updates_of(program, assumptions)
+    summed = all_reduce_cycles(sums, target, replicas, assumptions.optimizations.syncless_collectives)
     return Estimate(
         program_name=program.name,
         target=target,
@@ -124,8 +127,9 @@ def report(
         tiles=held.tiles,
         liveness=held.liveness,
         costs=costs,
-        between_ipus=all_reduce_cycles(sums, target, replicas, assumptions.optimizations.syncless_collectives),
+        between_ipus=(updates * summed[0], updates * summed[1]),
         gradient_sums=sums,
+        updates=updates,
         host_bytes=(fed, returned),
         host=host_cycles(fed, returned, target),
         samples_per_replica=samples_of(program),

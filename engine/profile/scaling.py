@@ -31,8 +31,8 @@ class Workload:
     `update_seconds`. A pipeline fills and drains in `ramp_seconds`.
 
     Replicas all-reduce `gradient_bytes`, the most of any of the `ipus_per_replica` IPUs, in sums of `gradient_sums`
-    bytes (in one sum if these are unknown), `syncless` or not. Host transfers of a micro-batch take `host_seconds`,
-    concurrent with compute if `overlapped`. `bytes` are those on the fullest IPU.
+    bytes (in one sum if these are unknown), `syncless` or not, in each of a step's `updates`. Host transfers of a
+    micro-batch take `host_seconds`, concurrent with compute if `overlapped`. `bytes` are those on the fullest IPU.
     """
 
     samples: int
@@ -48,6 +48,7 @@ class Workload:
     fits: bool = True
     gradient_sums: tuple[int, ...] = ()
     syncless: bool = False
+    updates: int = 1
 
 
 @frozen
@@ -94,6 +95,7 @@ def workload_of(estimate: Estimate, gradient_bytes: int | None = None, accumulat
             fits=estimate.fits,
             gradient_sums=estimate.gradient_sums if sum(estimate.gradient_sums) == gradient_bytes else (),
             syncless=estimate.assumptions.optimizations.syncless_collectives,
+            updates=estimate.updates,
         )
     updates = [part for part in pipeline.parts if part.kind == "update"]
     update = max((part.compute + part.exchange for part in updates), default=0)
@@ -144,7 +146,8 @@ def predict(
 def _predicted(workload: Workload, target: Target, replicas: int, accumulation: float) -> Prediction:
     sizes = workload.gradient_sums or (workload.gradient_bytes,)
     sums = all_reduce_each(sizes, replicas, target, workload.ipus_per_replica, workload.syncless)
-    busy = accumulation * workload.work_seconds + workload.ramp_seconds + workload.update_seconds + sums.seconds
+    summing = workload.updates * sums.seconds
+    busy = accumulation * workload.work_seconds + workload.ramp_seconds + workload.update_seconds + summing
     host = accumulation * workload.host_seconds
     seconds = max(busy, host) if workload.overlapped else busy + host
     return Prediction(
@@ -153,7 +156,7 @@ def _predicted(workload: Workload, target: Target, replicas: int, accumulation: 
         accumulation=accumulation,
         seconds=seconds,
         samples_per_second=accumulation * workload.samples * replicas / seconds,
-        gradient_seconds=sums.seconds,
+        gradient_seconds=summing,
         algorithm=sums.algorithm,
         bytes=workload.bytes,
         fits=workload.fits,

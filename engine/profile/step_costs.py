@@ -22,8 +22,9 @@ from engine.target import Target
 class ComputeSetCost(Phases):
     """Cycles of one compute set, the number of its tiles, and the live bytes during it, without those always live.
 
-    Cycles are those of a whole step, in which a compute set inside a loop runs `runs` times. `operation` is the work of
-    one execution. `method` is the vertex or the plan if there are several to choose from. `op_name` is the front end's.
+    Cycles are those of a whole step, in which a compute set inside a loop runs `runs` times, and one on the cheaper
+    side of a conditional never. `operation` is the work of one execution. `method` is the vertex or the plan if there
+    are several to choose from. `op_name` is the front end's.
     """
 
     name: str
@@ -51,8 +52,8 @@ class StepCosts:
     `shards` is the number of IPUs over which a replica is sharded. If it is above 1, the report is that of one chip in
     their place.
 
-    `gradient_sums` are the bytes of each sum of gradients over replicas. `work` has the tiles of each of `costs`, and
-    `regions` its loops and branches.
+    `gradient_sums` are the bytes of each sum of gradients over replicas, in each of the step's `updates`. `work` has
+    the tiles of each of `costs`, and `regions` its loops and branches.
 
     With a `pipeline`, memory and `costs` are those of one run of the parts of its fullest IPU. Cycles, samples and
     transfers are those of a whole step.
@@ -75,6 +76,7 @@ class StepCosts:
     remote: RemoteMemory = RemoteMemory()
     pipeline: PipelineEstimate | None = None
     gradient_sums: tuple[int, ...] = ()
+    updates: int = 1
     shards: int = 1
     work: tuple[PlacedWork, ...] = ()
     regions: tuple[Region, ...] = ()

@@ -1,0 +1,156 @@
+"""Laws that estimates obey whatever their accuracy: larger sizes are not cheaper, loops cost their iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.compile import build_program
+from engine.ir import Instruction, WindowDimension
+from engine.ir.builder import Builder
+from engine.profile.links import all_reduce_cycles
+from engine.profile.loops import skipped
+from engine.profile.mapping import spread
+from engine.profile.matmul import Product, plan_product
+from engine.profile.options import ProductOptions
+from engine.profile.program_estimate import Estimate, estimate
+from engine.profile.scaling import predict, workload_of
+from engine.program.program import Program
+from engine.target import target
+from tests.exploring import examples
+from tests.profile.programs import dense_step
+from tests.program.loop_parts import below, branch, loop, next_count, product
+
+MK2 = target("ipu2")
+Make = Callable[[Builder, Instruction], Instruction]
+
+
+def built(dimensions: tuple[int, ...], make: Make, element_type: str = "f32") -> Program:
+    b = Builder("law")
+    x = b.parameter(element_type, dimensions)
+    return build_program(b.module(b.tuple(make(b, x))), ["feed"], {})
+
+
+def of(dimensions: tuple[int, ...], make: Make, element_type: str = "f32") -> Estimate:
+    return estimate(built(dimensions, make, element_type), MK2)
+
+
+def scanned(b: Builder, x: Instruction) -> Instruction:
+    """Cumulative sums of rows."""
+    length = x.array_shape.dimensions[1]
+    return b.reduce_window(x, b.constant(0.0), (WindowDimension(1), WindowDimension(length, 1, length - 1, 0)))
+
+
+def fed(*dimensions: int) -> int:
+    """Elements of an array on a tile."""
+    return spread(dimensions[0] * dimensions[1], 4, MK2).per_tile
+
+
+@settings(max_examples=examples(15), deadline=None)
+@given(st.integers(1, 300), st.sampled_from([2, 20, 33, 300, 4096]))
+def test_scans_exchange_what_comes_before(rows: int, length: int) -> None:
+    found, shorter = of((rows, length), scanned), of((rows, -(-length // 2)), scanned)
+    assert bool(found.exchange) == (length > fed(rows, length))
+    assert of((-(-rows // 2), length), scanned).cycles <= found.cycles
+    assert shorter.cycles <= found.cycles
+    assert found.cycles >= of((rows, length), lambda b, x: b.add(x, x)).compute / 2
+
+
+SIZES = st.sampled_from([1, 4, 60, 64, 300, 1024, 2500])
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    st.tuples(SIZES, SIZES, SIZES), st.integers(0, 2), st.integers(1, 100), st.sampled_from(["f32", "f16"]),
+    st.sampled_from(["ipu1", "ipu2", "bow"]), st.sampled_from(["", "b"]),
+)  # fmt: skip
+def test_larger_products_are_not_cheaper(
+    sizes: tuple[int, int, int], axis: int, percent: int, kind: str, chip: str, resident: str
+) -> None:
+    """Pairs of tiles share an operand: two of them may receive theirs faster than one, which is a fifth at most."""
+    larger = list(sizes)
+    larger[axis] += -(-larger[axis] * percent // 100)
+    plans = []
+    for rows, columns, k in (sizes, larger):
+        asked = Product(1, rows, columns, k, kind, rows * k, columns * k, resident)
+        plans.append(plan_product(asked, target(chip), ProductOptions(memory_proportion=10.0)))
+        flop = 2 * rows * columns * k
+        assert flop <= plans[-1].compute * plans[-1].tiles * target(chip).amp_flops_per_cycle(kind)
+    assert plans[0].cycles <= 1.25 * plans[1].cycles
+
+
+def layers(count: int, looped: bool) -> Program:
+    """A number of equal layers with one weight."""
+    b = Builder("layers")
+    x, w = b.parameter("f32", (64, 128)), b.parameter("f32", (128, 128))
+    y = x
+    if looped:
+        state = [b.constant(0, "s32"), x, w]
+        y = loop(b, state, below(count), lambda s, e: [next_count(s, e[0]), product(s, e[1], e[2]), e[2]])[1]
+    else:
+        for _ in range(count):
+            y = product(b, y, w)
+    return build_program(b.module(b.tuple(y)), ["feed", "variable"], {})
+
+
+@pytest.mark.parametrize("count", [2, 9])
+def test_a_weight_is_at_home_in_all_equal_products(count: int) -> None:
+    """A loop costs what its iterations cost one after the other, apart from the copies of its state."""
+    flat, looped = (estimate(layers(count, each), MK2) for each in (False, True))
+    products = [cost for cost in flat.costs if cost.operation.flop and cost.exchange]
+    assert len({cost.exchange for cost in products}) == 1
+    assert flat.cycles == pytest.approx(looped.cycles, rel=0.1)
+
+
+def choosing(*counts: int) -> Estimate:
+    """A conditional whose sides multiply in loops of so many iterations."""
+    b = Builder("choosing")
+    x, w = b.parameter("f32", (64, 64)), b.parameter("f32", (64, 64))
+    zero = b.constant(0.0)
+    choice = b.compare(b.reduce(x, zero, (0, 1)), zero, "GT")
+
+    def side(count: int) -> Callable[[Builder, list[Instruction]], list[Instruction]]:
+        def multiply(s: Builder, e: list[Instruction]) -> list[Instruction]:
+            return [next_count(s, e[0]), product(s, e[1], e[2]), e[2]]
+
+        return lambda s, e: [loop(s, [s.constant(0, "s32"), *e], below(count), multiply)[1]]
+
+    made = branch(b, choice, [x, w], *(side(each) for each in counts))
+    program = build_program(b.module(b.tuple(*made)), ["feed", "feed"], {})
+    assert skipped(program, [1] * len(program.compute_sets))
+    return estimate(program, MK2)
+
+
+def test_a_conditional_costs_its_larger_side() -> None:
+    one, other, both = choosing(9, 3), choosing(3, 9), choosing(9, 9)
+    assert one.cycles == pytest.approx(other.cycles, rel=0.02)
+    assert both.cycles == pytest.approx(one.cycles, rel=0.02)
+    assert {cost.cycles for cost in one.costs if not cost.runs} == {0}
+
+
+def trained(updates: int) -> Program:
+    """Steps of gradient descent in a loop."""
+    b = Builder("trained")
+    x, w = b.parameter("f32", (32, 100)), b.parameter("f32", (100, 100))
+
+    def body(s: Builder, e: list[Instruction]) -> list[Instruction]:
+        return [next_count(s, e[0]), e[1], s.subtract(e[2], s.dot(s.transpose(e[1], (1, 0)), s.dot(e[1], e[2])))]
+
+    _, _, made = loop(b, [b.constant(0, "s32"), x, w], below(updates), body)
+    return build_program(b.module(b.tuple(made), aliases={1: 0}), ["feed", "variable"], {})
+
+
+def test_replicas_sum_gradients_in_each_update_of_a_loop() -> None:
+    one, many = (estimate(trained(n), MK2, replicas=4) for n in (2, 10))
+    assert (one.updates, many.updates) == (2, 10)
+    assert many.gradient_sums == one.gradient_sums and sum(one.gradient_sums) == 40_000
+    assert [5 * each for each in one.between_ipus] == list(many.between_ipus)
+    alone = replace(many, replicas=1, between_ipus=(0, 0))
+    (prediction,) = predict(workload_of(alone, 40_000), MK2, [4])
+    exchanged, synced = all_reduce_cycles(many.gradient_sums, MK2, 4)
+    assert prediction.gradient_seconds * MK2.clock_hz == pytest.approx(10 * (exchanged + synced), abs=20)
+    assert estimate(dense_step(), MK2).updates == 1
