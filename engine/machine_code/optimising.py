@@ -79,11 +79,18 @@ def optimise(module: Any, pipeline: Pipeline) -> None:
 
 def object_of(module: Any, pipeline: Pipeline) -> bytes:
     """The object code of a module that `optimise` has processed."""
-    options = {"disable-lsr": not pipeline.reduces_strength, "enable-misched": pipeline.reorders}
     with _emitting:
-        for option, is_on in options.items():
-            binding.set_option("", f"-{option}={str(is_on).lower()}")
-        return bytes(_target_machine(pipeline.level).emit_object(module))
+        try:
+            _set_options(pipeline)
+            return bytes(_target_machine(pipeline.level).emit_object(module))
+        finally:
+            _set_options(WRITTEN_OUT)  # a program may have functions of its own for Numba
+
+
+def _set_options(pipeline: Pipeline) -> None:
+    """Sets the options of LLVM that a pipeline changes; those of WRITTEN_OUT are LLVM's defaults."""
+    for option, is_on in (("disable-lsr", not pipeline.reduces_strength), ("enable-misched", pipeline.reorders)):
+        binding.set_option("", f"-{option}={str(is_on).lower()}")
 
 
 def compile_text(text: str, pipeline: Pipeline = WRITTEN_IN_VECTORS) -> bytes:
