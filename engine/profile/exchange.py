@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from math import prod
 
 from engine.profile.library_types import Islands, exponential_sums
 from engine.profile.loops import states_in_place
 from engine.profile.mapping import LINEAR, Layout, Spread, layout_of
 from engine.profile.random_numbers import generators
-from engine.profile.vertices import inputs_of
+from engine.profile.vertices import buffers_of, inputs_of
 from engine.program.nest import Apply
 from engine.program.program import Buffer, ComputeSet, Span
 from engine.program.work.contraction import Contraction
@@ -41,7 +42,7 @@ class Layouts:
             exponential_sums=exponential_sums(compute_sets),
         )
         self.parts: dict[Buffer, int] = {}
-        """The number of partial sums of each product that the program splits. A chip's plan splits sums itself."""
+        """The number of partial sums of each product or sum that the program splits. A chip's plan has its own."""
         for each in compute_sets:
             self._note_parts(each)
         stands: dict[Buffer, Buffer] = states_in_place(compute_sets)
@@ -74,27 +75,34 @@ class Layouts:
         work = compute_set.work
         if isinstance(work, Contraction) and work.splits > 1:
             self.parts[compute_set.writes[0].buffer] = work.splits
-        elif isinstance(work, FusedLoop) and work.nest.splits_reduction and self.adds_parts(compute_set):
-            self.parts[compute_set.writes[0].buffer] = compute_set.units
+        elif isinstance(work, FusedLoop) and work.nest.splits_reduction:
+            made = buffers_of(compute_set, work)
+            self.parts |= {made[r.accesses[0]]: compute_set.units for r in work.nest.reductions}
 
     def adds_parts(self, compute_set: ComputeSet) -> bool:
-        """Whether a compute set does nothing but add the partial sums of a split product."""
+        """Whether a compute set does nothing but add partial sums, of a product or of a sum."""
         loop = compute_set.work
         if not isinstance(loop, FusedLoop) or any(isinstance(node, Apply) for node in loop.nest.nodes):
             return False
-        return bool(loop.nest.reductions) and all(span.buffer in self.parts for span in compute_set.reads)
+        arrays = [span.buffer for span in compute_set.reads if span.buffer.shape.elements > 1]
+        return bool(loop.nest.reductions and arrays) and all(buffer in self.parts for buffer in arrays)
 
     def updates_home(self, span: Span, compute_set: ComputeSet) -> bool:
         """Whether a span is a gradient that must be exchanged to the tiles of the variable it updates."""
         updated = {s.buffer.shape.elements for s in compute_set.writes if s.buffer in self.arranged}
         return span.buffer.kind == "arena" and span.buffer.shape.elements in updated
 
-    def moves(self, span: Span, units: int) -> bool:
-        """Whether a span is read in another layout than its own. Scalar constants are on every tile, queues on none."""
+    def moves(self, span: Span, units: int, read_once: bool = False) -> bool:
+        """Whether a span is read in another layout than its own. A single unit may read each element once, in order."""
         buffer = span.buffer
-        if buffer.kind == "queue" or (buffer.kind == "constant" and buffer.shape.elements == 1):
+        if self.is_everywhere(buffer):
             return False
-        return layout_of(buffer, span.partition, units) != self._written.get(buffer, LINEAR)
+        layout = layout_of(buffer, span.partition, units)
+        return (LINEAR if layout is None and read_once else layout) != self._written.get(buffer, LINEAR)
+
+    def is_everywhere(self, buffer: Buffer) -> bool:
+        """Whether no tile ever receives an array: a scalar constant, a queue of the host."""
+        return buffer.kind == "queue" or (buffer.kind == "constant" and buffer.shape.elements == 1)
 
     def known_of(self, compute_set: ComputeSet) -> Hashable:
         """Facts about its arrays that decide a compute set's cost: copies of it with equal facts have equal costs."""
@@ -163,11 +171,32 @@ def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> in
     order = [partition, *(d for d in range(len(extents)) if d != partition)]
     total = 0
     for number, span in inputs_of(compute_set, loop).items():
-        if layouts.moves(span, compute_set.units) or layouts.updates_home(span, compute_set):
-            shape, strides = span.buffer.shape, loop.operands[number].strides
-            touched = footprint(run.per_tile, [extents[d] for d in order], [strides[d] != 0 for d in order])
+        shape, strides = span.buffer.shape, loop.operands[number].strides
+        loops = [(extents[d], abs(strides[d])) for d in order]
+        read_once = compute_set.units <= 1 < loop.points and all(stride for extent, stride in loops if extent > 1)
+        moves = layouts.moves(span, compute_set.units, read_once) or layouts.updates_home(span, compute_set)
+        shared = not layouts.is_everywhere(span.buffer) and _other_order(compute_set, loops) > run.per_tile
+        if moves or shared:
+            touched = footprint(run.per_tile, [extent for extent, _ in loops], [stride != 0 for _, stride in loops])
             total += min(touched, shape.elements) * shape.dtype.itemsize
     return total
+
+
+def _other_order(compute_set: ComputeSet, loops: Sequence[tuple[int, int]]) -> int:
+    """Points of the innermost loops that read an array in another order than its own, 1 if none do.
+
+    `loops` are extents and strides, outermost first. A tile with fewer points receives elements that are elsewhere: the
+    mean of a row that is on several tiles, a part of a matrix that is transposed. A sum runs in the order of its array.
+    """
+    strided = [(extent, stride) for extent, stride in loops if extent > 1]
+    loop = compute_set.work
+    sums = compute_set.work_estimate.windows or (isinstance(loop, FusedLoop) and loop.nest.reductions)
+    if sums and all(stride for _, stride in strided):
+        return 1
+    strides = [stride for _, stride in strided]
+    other = (at for at, stride in enumerate(strides) if not stride or stride < max(strides[at:]))
+    first = next(other, len(strided))
+    return prod(extent for extent, _ in strided[first:])
 
 
 def slices_by_counter(compute_set: ComputeSet) -> bool:

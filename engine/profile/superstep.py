@@ -159,8 +159,6 @@ def _partial_results(compute_set: ComputeSet, run: Spread) -> tuple[int, int]:
         return 1, 0
     nest, extents = loop.nest, loop.extents
     terms = prod(e for e, reduced in zip(extents, nest.reduced, strict=True) if reduced)
-    if nest.splits_reduction:
-        terms = -(-terms // compute_set.units)
     results = prod(e for e, reduced in zip(extents, nest.reduced, strict=True) if not reduced)
     return min(run.tiles, -(-terms // run.per_tile)), results * len(nest.reductions)
 

@@ -1,4 +1,4 @@
-"""Laws that estimates obey whatever their accuracy: larger sizes are not cheaper, loops cost their iterations."""
+"""Laws that estimates obey whatever their accuracy: larger sizes are not cheaper, data moves before it is read."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from engine.compile import build_program
 from engine.ir import Instruction, WindowDimension
 from engine.ir.builder import Builder
+from engine.profile.exchange import Layouts
 from engine.profile.links import all_reduce_cycles
 from engine.profile.loops import skipped
 from engine.profile.mapping import spread
@@ -19,6 +20,7 @@ from engine.profile.matmul import Product, plan_product
 from engine.profile.options import ProductOptions
 from engine.profile.program_estimate import Estimate, estimate
 from engine.profile.scaling import predict, workload_of
+from engine.profile.superstep import product_of
 from engine.program.program import Program
 from engine.target import target
 from tests.exploring import examples
@@ -26,6 +28,8 @@ from tests.profile.programs import dense_step
 from tests.program.loop_parts import below, branch, loop, next_count, product
 
 MK2 = target("ipu2")
+ROWS = st.integers(1, 3000)
+COLUMNS = st.sampled_from([3, 10, 64, 100, 700])
 Make = Callable[[Builder, Instruction], Instruction]
 
 
@@ -37,6 +41,17 @@ def built(dimensions: tuple[int, ...], make: Make, element_type: str = "f32") ->
 
 def of(dimensions: tuple[int, ...], make: Make, element_type: str = "f32") -> Estimate:
     return estimate(built(dimensions, make, element_type), MK2)
+
+
+def summed(*dimensions: int) -> Make:
+    return lambda b, x: b.reduce(x, b.constant(0.0, x.array_shape.element_type), dimensions)
+
+
+def centred(b: Builder, x: Instruction) -> Instruction:
+    """Each row less its largest value, as in a softmax."""
+    rows = x.array_shape.dimensions
+    largest = b.reduce(x, b.constant(-1e30), (1,), "maximum")
+    return b.elementwise("exponential", b.subtract(x, b.broadcast(largest, rows, (0,))))
 
 
 def scanned(b: Builder, x: Instruction) -> Instruction:
@@ -51,6 +66,39 @@ def fed(*dimensions: int) -> int:
 
 
 @settings(max_examples=examples(15), deadline=None)
+@given(ROWS, COLUMNS, st.sampled_from([(0,), (0, 1)]), st.integers(1, 3))
+def test_sums_over_tiles_are_exchanged_and_grow(rows: int, columns: int, over: tuple[int, ...], times: int) -> None:
+    """The units of this processor that share the rows do not matter: the chip adds the parts of all its tiles."""
+    few, many = of((rows, columns), summed(*over)), of((rows * times, columns), summed(*over))
+    terms = rows * (columns if len(over) > 1 else 1)
+    assert bool(few.exchange and few.sync) or terms <= fed(rows, columns)
+    assert few.cycles <= many.cycles
+
+
+@settings(max_examples=examples(10), deadline=None)
+@given(st.integers(1, 200), st.sampled_from([700, 5000]))
+def test_rows_on_several_tiles_receive_the_values_of_rows(rows: int, columns: int) -> None:
+    found = of((rows, columns), centred)
+    assert columns > fed(rows, columns), "a row is on several tiles"
+    # The maxima are added up, and sent back.
+    assert found.sync >= 2 * MK2.superstep_sync and found.exchange > 2 * MK2.exchange_start_cycles
+    assert found.cycles <= of((2 * rows, columns), centred).cycles
+
+
+@settings(max_examples=examples(10), deadline=None)
+@given(st.integers(1, 200), st.sampled_from([2, 8, 64]))
+def test_matrices_on_several_tiles_are_transposed_by_an_exchange(matrices: int, size: int) -> None:
+    """Units of this processor may have whole matrices where the chip's tiles have parts of them."""
+
+    def transposed(b: Builder, x: Instruction) -> Instruction:
+        return b.multiply(b.transpose(x, (0, 2, 1)), b.splat(2.0, (x.array_shape.dimensions[0], size, size)))
+
+    found = of((matrices, size, size), transposed)
+    assert bool(found.exchange) == (size**2 > spread(matrices * size**2, 4, MK2).per_tile)
+    assert found.cycles <= of((2 * matrices, size, size), transposed).cycles
+
+
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(1, 300), st.sampled_from([2, 20, 33, 300, 4096]))
 def test_scans_exchange_what_comes_before(rows: int, length: int) -> None:
     found, shorter = of((rows, length), scanned), of((rows, -(-length // 2)), scanned)
@@ -58,6 +106,20 @@ def test_scans_exchange_what_comes_before(rows: int, length: int) -> None:
     assert of((-(-rows // 2), length), scanned).cycles <= found.cycles
     assert shorter.cycles <= found.cycles
     assert found.cycles >= of((rows, length), lambda b, x: b.add(x, x)).compute / 2
+
+
+@pytest.mark.parametrize("rows", [4, 64, 1000])
+def test_terms_of_halves_that_are_neighbours_are_not_transposed(rows: int) -> None:
+    """A split product of fp16 has fp32 results; the strides of its operands are those of fp16."""
+    found = {}
+    for kind in ("f32", "f16"):
+        b = Builder("product")
+        x, w = b.parameter(kind, (rows, 256)), b.parameter(kind, (256, 256))
+        program = build_program(b.module(b.tuple(b.dot(x, w))), ["feed", "variable"], {})
+        layouts = Layouts(program.compute_sets)
+        found[kind] = product_of(program.compute_sets[0], layouts).transposed, estimate(program, MK2).cycles
+    assert found["f16"][0] == found["f32"][0] == "b"
+    assert found["f16"][1] <= 1.05 * found["f32"][1]
 
 
 SIZES = st.sampled_from([1, 4, 60, 64, 300, 1024, 2500])

@@ -105,9 +105,8 @@ class Contraction(Work):
     @property
     def transposed(self) -> str:
         """The operands, of "a" and "b", whose elements along k are not contiguous."""
-        item = Shape(self.result_type).dtype.itemsize
-        tables = {"a": self.k_a.table, "b": self.k_b.table}
-        return "".join(name for name, table in tables.items() if len(table) > 1 and table[1] - table[0] != item)
+        tables = {"a": (self.k_a.table, self.item_bytes), "b": (self.k_b.table, self.bytes_of_b)}
+        return "".join(name for name, (table, item) in tables.items() if len(table) > 1 and table[1] - table[0] != item)
 
     @property
     def has_pairs(self) -> bool:
