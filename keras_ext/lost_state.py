@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from keras_ext import python_state
-from keras_ext.origins import is_programs
+from keras_ext.origins import is_programs, is_symbolic
 
 SET_BY_KERAS = (
     *("name", "build", "built", "history", "stop_training", "stop_evaluating", "stop_predicting"),
@@ -112,7 +112,7 @@ class CopyComparison:
         if hasattr(value, "numpy"):
             return not hasattr(other, "numpy") or _arrays_differ(value.numpy(), other.numpy())
         if type(value) is not type(other):  # a trace may leave a tensor in an attribute
-            return not (tf.is_symbolic_tensor(value) or type(value).__name__ == "KerasTensor")
+            return not is_symbolic(value)
         return self._same_kind_differ(value, other)
 
     def _same_kind_differ(self, value: Any, other: Any) -> bool:

@@ -9,9 +9,12 @@ import types
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 LIBRARIES = frozenset({*sys.stdlib_module_names, "tensorflow", "numpy", "keras_ext", "ipu", "engine"})
 KERAS = frozenset({"keras", "tf_keras"})
 OF_PYTHON = sysconfig.get_path("stdlib")
+_SYMBOLIC = ("keras.src.backend.common", "tf_keras.src.engine")
 HEAP_TYPE = 1 << 9
 """CPython's flag of classes that are made at run time, Py_TPFLAGS_HEAPTYPE."""
 
@@ -38,6 +41,12 @@ def is_of_tf_keras(model: object) -> bool:
     """Whether a model is one of tf_keras, which is not imported for the question."""
     loaded = sys.modules.get("tf_keras")
     return loaded is not None and isinstance(model, loaded.Model)
+
+
+def is_symbolic(value: object) -> bool:
+    """Whether a value is a tensor of a traced function, or one from which Keras makes functional models."""
+    loaded = (sys.modules.get(f"{package}.keras_tensor") for package in _SYMBOLIC)
+    return tf.is_symbolic_tensor(value) or isinstance(value, tuple(each.KerasTensor for each in loaded if each))
 
 
 def is_programs(named: Any) -> bool:

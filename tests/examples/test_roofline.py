@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.roofline import Roofs, bounds_of, measured_roofs
 from engine.ir import Shape
 from engine.program.buffer import Buffer
-from engine.program.program import ComputeSet, Span, WorkEstimate
+from engine.program.program import ComputeSet, Partition, Span, WorkEstimate
 
 MIB = 1 << 20
 ROOFS = Roofs(1, multiply_adds=100.0, levels=((MIB, 64.0), (8 * MIB, 16.0), (float("inf"), 4.0)), barrier=50.0)
@@ -45,6 +47,13 @@ def test_first_level_is_free_and_memory_is_not() -> None:
 def test_rows_of_a_look_up_are_not_the_table() -> None:
     looked_up = one([variable(16 * MIB)], variable(1000), work_estimate=WorkEstimate(lookups=5))
     (bound,) = bounds_of([looked_up], ROOFS, 0, lambda _: 0)
+    assert bound.memory == 0
+
+
+def test_an_update_of_some_rows_does_not_move_the_table() -> None:
+    table, ids = Span(variable(16 * MIB), Partition(1, 4 * MIB, 4096)), Span(variable(4))
+    updated = replace(one([], variable(4)), reads=[table, ids], writes=[table], work_estimate=WorkEstimate(lookups=5))
+    (bound,) = bounds_of([updated], ROOFS, 0, lambda _: 0)
     assert bound.memory == 0
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+from tensorflow.python.framework.func_graph import FuncGraph
+from tensorflow.python.framework.ops import EagerTensor
 from tensorflow.python.ops import resource_variable_ops
 
 CALLED = {
@@ -36,6 +38,16 @@ def called_graphs(operation: tf.Operation) -> list[Any]:
     ]
     found = [getattr(operation.graph._get_function(name), "graph", None) for name in names]
     return [graph for graph in found if graph is not None]
+
+
+def origin(tensor: tf.Tensor) -> tf.Tensor:
+    """The tensor outside of all functions for which a captured tensor stands."""
+    while not isinstance(tensor, EagerTensor) and isinstance(tensor.graph, FuncGraph):
+        outside = next((outer for outer, inner in tensor.graph.captures if inner is tensor), None)
+        if outside is None:
+            break
+        tensor = outside
+    return tensor
 
 
 def nested_operations(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu._internal.compiler.graph_structure import origin
 from ipu._internal.types import TensorLike
 
 _UNSORTED = {
@@ -23,7 +24,8 @@ _UNSORTED = {
     "sqrt_n": tf.math.unsorted_segment_sqrt_n,
     "sum": tf.math.unsorted_segment_sum,
 }
-_WIDENED = frozenset({tf.float16, tf.bfloat16})
+WIDENED = frozenset({tf.float16, tf.bfloat16})
+"""Types whose sums are in float32."""
 
 
 def _segments(
@@ -64,7 +66,7 @@ def _gathered_segments(
     data = tf.convert_to_tensor(data)
     with tf.name_scope(name or f"sparse_segment_{kind}"):
         rows = tf.gather(data, indices)
-        rows = tf.cast(rows, tf.float32) if data.dtype in _WIDENED else rows
+        rows = tf.cast(rows, tf.float32) if data.dtype in WIDENED else rows
         return tf.cast(_UNSORTED[kind](rows, tf.convert_to_tensor(segment_ids), int(count)), data.dtype)
 
 
@@ -73,8 +75,8 @@ def known(value: TensorLike) -> Any:
     value = tf.convert_to_tensor(value)
     if (found := tf.get_static_value(value)) is not None:
         return found
-    captures = getattr(getattr(value, "graph", None), "captures", ())
-    return next((known(outer) for outer, inner in captures if inner is value and outer.dtype != tf.resource), None)
+    outside = origin(value)
+    return None if outside is value or outside.dtype == tf.resource else tf.get_static_value(outside)
 
 
 def _count(ids: np.ndarray) -> int:

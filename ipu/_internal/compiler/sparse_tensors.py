@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu._internal.compiler.segments import known
+from ipu._internal.compiler.segments import WIDENED, known
 from ipu._internal.types import TensorLike
-
-_WIDENED = frozenset({tf.float16, tf.bfloat16})
 
 
 def _reduce(
@@ -164,7 +162,7 @@ def sparse_lookup(
         return original(params, sp_ids, sp_weights, partition_strategy, name, combiner, max_norm, allow_fast_lookup)
     with tf.name_scope(name or "embedding_lookup_sparse"):
         rows = tf.compat.v1.nn.embedding_lookup(params, sp_ids.values, partition_strategy, max_norm=max_norm)
-        dtype = tf.float32 if rows.dtype in _WIDENED else rows.dtype
+        dtype = tf.float32 if rows.dtype in WIDENED else rows.dtype
         weights = tf.ones_like(sp_ids.values, dtype) if sp_weights is None else tf.cast(sp_weights.values, dtype)
         count = int(ends[0]) if len(ends) else 0
         segments = sp_ids.indices[:, 0]

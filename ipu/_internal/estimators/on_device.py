@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import ops
-from tensorflow.python.framework.func_graph import FuncGraph
-from tensorflow.python.framework.ops import EagerTensor
 from tensorflow.python.training.training_util import _get_or_create_global_step_read
 
 from engine.errors import ConfigurationError
 from engine.ir.device_operations import CROSS_REPLICA_MEAN, CROSS_REPLICA_SUM
 from ipu import ipu_compiler
 from ipu._internal.compiler.collectives import cross_replica_sum
-from ipu._internal.compiler.graph_structure import nested_operations
+from ipu._internal.compiler.graph_structure import nested_operations, origin
 from ipu._internal.compiler.processes import transport_of_functions
 from ipu._internal.estimators.estimator import Estimator
 from ipu._internal.estimators.hooks import EndOfData
@@ -174,7 +172,7 @@ class DeviceEstimator(Estimator):
         operations = v1.get_default_graph().get_operations()[first:]
         step = v1.train.get_global_step().handle
         for operation, inputs in nested_operations(operations):
-            if operation.type in ASSIGNMENTS and _origin(inputs[0]) is step:
+            if operation.type in ASSIGNMENTS and origin(inputs[0]) is step:
                 raise ConfigurationError(
                     f"Expected {what} to leave the global step to the estimator. Received: {operation.name!r}, which "
                     "changes it. Leave out the argument global_step of minimize and apply_gradients."
@@ -194,16 +192,6 @@ def with_examples(rows: Nest) -> Any:
         return tf.reshape(row, [-1, *row.shape.as_list()[2:]]) if row.shape.rank > 1 else row
 
     return tf.nest.map_structure(joined, rows)
-
-
-def _origin(tensor: tf.Tensor) -> tf.Tensor:
-    """The tensor outside of all functions for which a captured tensor stands."""
-    while not isinstance(tensor, EagerTensor) and isinstance(tensor.graph, FuncGraph):
-        outside = next((outer for outer, inner in tensor.graph.captures if inner is tensor), None)
-        if outside is None:
-            break
-        tensor = outside
-    return tensor
 
 
 @contextmanager

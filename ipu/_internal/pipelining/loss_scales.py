@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from ipu._internal.compiler.graph_structure import origin
 from ipu._internal.types import Optimizer
 
 
@@ -42,7 +43,7 @@ def _is_scaled(optimizer: Optimizer, loss: tf.Tensor) -> bool:
     known = (of_tf_keras, getattr(optimizer, "dynamic_scale", None), getattr(optimizer, "_loss_scaling_factor", None))
     scales = [getattr(each, "_value", each) for each in known if each is not None]
     handles = {id(each._handle) for each in scales if isinstance(each, tf.Variable)}
-    return any(id(_captured(tensor)) in handles for tensor in _resources_of(loss))
+    return any(id(origin(tensor)) in handles for tensor in _resources_of(loss))
 
 
 def _resources_of(tensor: tf.Tensor) -> Iterator[tf.Tensor]:
@@ -56,14 +57,3 @@ def _resources_of(tensor: tf.Tensor) -> Iterator[tf.Tensor]:
         if each.dtype == tf.resource:
             yield each
         waiting += each.op.inputs
-
-
-def _captured(handle: tf.Tensor) -> tf.Tensor:
-    """The handle that a function's graph, and those around it, have captured as this one."""
-    graph = getattr(handle, "graph", None)
-    while graph is not None:
-        outer = next((outer for outer, inner in getattr(graph, "captures", ()) if inner is handle), None)
-        if outer is None:
-            return handle
-        handle, graph = outer, getattr(graph, "outer_graph", None)
-    return handle
