@@ -191,23 +191,24 @@ def _compile_updates(
         processes = processes_of(traced.module, updates.transport)
         traced = alone(traced, replicas, processes)
     made = updates.accumulation
-    streaming = {}
+    streaming: dict[str, Any] = {}
     if isinstance(traceable, Streamed) and traceable.enqueues:
         streaming["stream"] = Stream(traceable.queue, made.micro_batches, made.replicas)
-    once, metrics = list(marks.updated_once.values()), list(updates.metric_variables())
+    once, random = list(marks.updated_once.values()), list(marks.random.values())
+    kinds: dict[str, Any] = {"metrics": list(updates.metric_variables()), "random": random, "processes": processes}
     if updates.pipelining is None:
         shards = made.replicas if updates.storage.replicated_optimizer_state_sharding else 1
         traced = replace(traced, storage=updates.storage, state_shards=shards)
         traced = traced if updates.training else without_groups(traced)
-        repeated = accumulated(traced, made, once=once, metrics=metrics, processes=processes, training=updates.training)
+        repeated = accumulated(traced, made, once=once, training=updates.training, **kinds)
         return (StreamingProgram if streaming else TracedProgram)(repeated, **streaming)
     traced = without_groups(traced, pipelined=True)
     pipelining = engine_pipelining(updates.pipelining, made)
     if marks.updated_once:
         training = StreamingTrainingPipeline if streaming else PipelineProgram
-        return training(traced, pipelining, once=once, metrics=metrics, processes=processes, **streaming)
+        return training(traced, pipelining, once=once, **kinds, **streaming)
     inference = StreamingPipelineProgram if streaming else InferencePipelineProgram
-    return inference(traced, pipelining, metrics=metrics, processes=processes, **streaming)
+    return inference(traced, pipelining, **kinds, **streaming)
 
 
 def graph_of_step(step: Callable[[Any], Any], signature: BatchSignature) -> tf.Graph:

@@ -146,14 +146,15 @@ def pipeline(
     *,
     once: Collection[int] = (),
     metrics: Collection[int] = (),
+    random: Collection[int] = (),
     names: Mapping[int, str] | None = None,
     processes: Processes | None = None,
     training: bool = True,
 ) -> Pipelined:
     """The step that makes one update from `steps * replicas` of the batches of `module`, which was traced with marks.
 
-    Parameters, `once`, `metrics`, `names` and `processes` are as for `repeat`. If not `training`, the step has no
-    update, and its results have a leading axis of all micro-batches, in order, or are sums. Raises the errors of
+    Parameters, `once`, `metrics`, `random`, `names` and `processes` are as for `repeat`. If not `training`, the step
+    has no update, and its results have a leading axis of all micro-batches, in order, or are sums. Raises the errors of
     `Pipelining.make_schedule`, and ConfigurationError for steps that cannot be cut at their gradients or into their
     stages.
     """
@@ -169,6 +170,7 @@ def pipeline(
         parts=parts,
         outputs=outputs,
         metrics=metrics,
+        random=random,
         names=names or {},
         processes=processes,
     )
@@ -183,6 +185,7 @@ def pipelined(
     parts: Cut,
     outputs: Outputs,
     metrics: Collection[int],
+    random: Collection[int],
     names: Mapping[int, str],
     processes: Processes | None = None,
 ) -> Pipelined:
@@ -194,7 +197,7 @@ def pipelined(
     # One micro-batch at a time stores nothing for others: recomputation would only cost time.
     recompute = "none" if sequential else schedule.recomputation
     plans = plan_parts(module, roles, parts, placement, recompute=recompute)
-    rows = variables_of_replicas(module, parts, accumulation.replicas, metrics, names)
+    rows = variables_of_replicas(module, parts, accumulation.replicas, metrics, random, names)
     by_part = plans_by_part(schedule, plans, placement.position, parts)
     loop = PipelineLoop(
         *(module, roles, accumulation, parts, rows, processes), plans=by_part, schedule=schedule, outputs=outputs

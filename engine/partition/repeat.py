@@ -189,18 +189,19 @@ def repeat(
     *,
     once: Collection[int] = (),
     metrics: Collection[int] = (),
+    random: Collection[int] = (),
     names: Mapping[int, str] | None = None,
     processes: Processes | None = None,
     training: bool = True,
 ) -> Replicated:
     """The step that makes one update from `accumulation.micro_batches` of the batches of `module`.
 
-    `once` and `metrics` are the numbers of parameters that belong to the optimizer, and to metrics; `names` are names
-    of variables, for messages. With `processes` gradients and metrics are summed over them, too. A step that is not
-    `training` may have no gradients. Raises ConfigurationError for steps that cannot be cut at their gradients, and for
-    metrics that replicas cannot share.
+    `once`, `metrics` and `random` are the numbers of parameters that belong to the optimizer, to metrics, and to random
+    generators; `names` are names of variables, for messages. With `processes` gradients and metrics are summed over
+    them, too. A step that is not `training` may have no gradients. Raises ConfigurationError for steps that cannot be
+    cut at their gradients, and for metrics that replicas cannot share.
     """
-    made = partial(_repeated, roles, accumulation, once, metrics, names or {}, processes, training)
+    made = partial(_repeated, roles, accumulation, once, metrics, random, names or {}, processes, training)
     if accumulation.together == 1 and has_outlined_calls(module):
         # A cut may need instructions inside of a body.
         with suppress(ConfigurationError):
@@ -213,6 +214,7 @@ def _repeated(
     accumulation: Accumulation,
     once: Collection[int],
     metrics: Collection[int],
+    random: Collection[int],
     names: Mapping[int, str],
     processes: Processes | None,
     training: bool,
@@ -222,7 +224,7 @@ def _repeated(
     if processes is not None:
         module = with_totals(module, metrics, names, accumulation.replicas * processes.count)
     parts = cut(module, roles, once, names, training=training)
-    rows = variables_of_replicas(module, parts, accumulation.replicas, metrics, names)
+    rows = variables_of_replicas(module, parts, accumulation.replicas, metrics, random, names)
     loop = SingleMicroBatch if accumulation.micro_batches == 1 else MicroBatchLoop
     return loop(module, roles, accumulation, parts, rows, processes).made()
 

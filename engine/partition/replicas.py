@@ -46,13 +46,18 @@ def replicated(
 
 
 def variables_of_replicas(
-    module: Module, parts: Cut, replicas: int, metrics: Collection[int], names: Mapping[int, str]
+    module: Module,
+    parts: Cut,
+    replicas: int,
+    metrics: Collection[int],
+    random: Collection[int],
+    names: Mapping[int, str],
 ) -> tuple[int, ...]:
     """The numbers of the variables that the gradient part updates and of which each replica has a row.
 
-    A metric that is only added to is shared, so it is exact over all replicas; so is a random state, from which
-    replicas draw one after another. Of all other variables (moving statistics, counts of steps) each replica has a row.
-    Raises ConfigurationError for metrics that are updated otherwise.
+    A metric that is only added to is shared, so it is exact over all replicas; so are the states `random`, from
+    which replicas draw one after another. Of all other variables (moving statistics, counts of steps) each replica has
+    a row. Raises ConfigurationError for metrics that are updated otherwise.
     """
     found = []
     for number, value in parts.moving.items() if replicas > 1 else ():
@@ -61,7 +66,7 @@ def variables_of_replicas(
             continue  # a token
         if number in metrics:
             check_sum(parameter, value, names.get(number, f"parameter {number}"), replicas)
-        elif parameter.array_shape.dtype.kind not in "iu" or not _is_used(module, parts, parameter, value):
+        elif number not in random:
             found.append(number)
     return tuple(found)
 
@@ -80,12 +85,6 @@ def _is_sum(parameter: Instruction, value: Instruction) -> bool:
         return False
     (term,) = (operand for operand in value.operands if operand is not parameter)
     return parameter not in topological([term])
-
-
-def _is_used(module: Module, parts: Cut, parameter: Instruction, value: Instruction) -> bool:
-    """Whether anything but its own new value depends on a variable."""
-    others = [result for result in module.results if result is not value]
-    return parameter in topological([*parts.marks, *others])
 
 
 def _refused(name: str, replicas: int) -> ConfigurationError:

@@ -84,7 +84,15 @@ def _pipeline(loop: Instruction, iteration: Instruction) -> tuple[Pipelined, lis
     roles = ["variable"] * len(module.entry.parameters)
     names = {k: each.op_name or each.name for k, each in enumerate(loop.operands[0].operands)}
     parts = cut(module, roles, once, names, training=training)
-    made = pipelined(module, roles, pipelining, schedule=schedule, parts=parts, outputs="last", metrics=(), names=names)
+    made = pipelined(
+        *(module, roles, pipelining),
+        schedule=schedule,
+        parts=parts,
+        outputs="last",
+        metrics=(),
+        random=(),
+        names=names,
+    )
     check_shared_variables(made, names)
     return made, numbers
 

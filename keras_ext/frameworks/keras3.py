@@ -64,6 +64,7 @@ from keras_ext.frameworks import (
     keras3_metrics,
     keras3_scopes,
     optimizer_updates,
+    random_draws,
 )
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
@@ -281,6 +282,8 @@ def install() -> None:
     traceback_utils._EXCLUDED_PATHS = leave_out_of_tracebacks(traceback_utils._EXCLUDED_PATHS)
     keras3_graphs.install()
     keras3_labels.install()
+    random_draws.install()
+    random_draws.install_keras3()
     keras3_layers.install()
     keras3_logs.install()
     keras3_loss_weights.install()

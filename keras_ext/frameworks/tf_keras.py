@@ -43,7 +43,7 @@ from keras_ext import (
 from keras_ext.epochs.batch_types import BatchType, batch_type
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.framework import Framework, Mode
-from keras_ext.frameworks import category_counts, tf_keras_backup, tf_keras_graphs, tf_keras_labels
+from keras_ext.frameworks import category_counts, random_draws, tf_keras_backup, tf_keras_graphs, tf_keras_labels
 from keras_ext.frameworks.common import dense, plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single_batch
@@ -140,6 +140,7 @@ def install() -> None:
     traceback_utils._EXCLUDED_PATHS = leave_out_of_tracebacks(traceback_utils._EXCLUDED_PATHS)
     tf_keras_graphs.install()
     tf_keras_labels.install()
+    random_draws.install()
     step_callbacks.install(CallbackList)
     progress_bars.install(Progbar)
     tensorboard.install(TensorBoard)

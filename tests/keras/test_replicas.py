@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import keras as keras_3
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from engine.errors import ConfigurationError, StepCountError
 from ipu.ipu_strategy import IPUStrategy
-from tests.keras.helpers import Kit, data
+from tests.keras.helpers import Kit, both_frameworks, data
 from tests.keras.micro_batches import assert_same_weights, configure, ipu_twin, loss_of, network
 
 BATCH = 4
@@ -140,18 +141,53 @@ def test_train_on_batch_has_no_batch_for_each_replica(kit: Kit) -> None:
         one_weight(kit).train_on_batch(x, x)
 
 
-def test_each_replica_draws_its_own_dropout(kit: Kit) -> None:
+@pytest.mark.parametrize("source", ["dropout", "generator", "branch"])
+def test_each_replica_draws_its_own_numbers(kit: Kit, source: str) -> None:
     keras = kit.keras
     configure(2)
+    generator, seeds = tf.random.Generator.from_seed(3), keras_3.random.SeedGenerator(3)
+
+    class Drawn(keras.layers.Layer):
+        def call(self, x: Any) -> Any:
+            if source == "generator":
+                kept = generator.uniform([64]) > 0.5
+            else:
+                draw = lambda: tf.cast(keras_3.random.uniform([64], seed=seeds) > 0.5, x.dtype)  # noqa: E731
+                kept = tf.cond(tf.reduce_sum(x) > 0, draw, lambda: tf.ones([64], x.dtype))
+            return 2 * x * tf.cast(kept, x.dtype)
+
     with IPUStrategy().scope():
-        inputs = keras.Input((64,))
-        dropped = keras.layers.Dropout(0.5)(inputs)
-        model = keras.Model(inputs, keras.layers.Dense(1, use_bias=False)(dropped))
+        layer = keras.layers.Dropout(0.5) if source == "dropout" else Drawn()
+        model = keras.Sequential([keras.layers.Input((64,)), layer, keras.layers.Dense(1, use_bias=False)])
         model.compile(keras.optimizers.SGD(1.0), lambda y, prediction: prediction)
-    model.set_weights([np.zeros((64, 1), np.float32)])
+    model.set_weights([np.zeros_like(w) if w.shape == (64, 1) else w for w in model.get_weights()])
     model.fit(np.ones((2, 64), np.float32), np.ones((2, 1)), batch_size=1, verbose=0)
     # A weight moves by 2 for each replica that does not drop its input: some by 2, if the masks differ.
-    assert set(np.unique(model.get_weights()[0])) == {-4.0, -2.0, 0.0}
+    (kernel,) = (w for w in model.get_weights() if w.shape == (64, 1))
+    assert set(np.unique(kernel)) == {-4.0, -2.0, 0.0}
+
+
+@both_frameworks
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
+def test_a_count_that_a_layer_uses_is_each_replica_s_own(kit: Kit, dtype: str) -> None:
+    keras = kit.keras
+
+    class Counted(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.count = self.add_weight(name="count", shape=(), dtype=dtype, initializer="zeros", trainable=False)
+
+        def call(self, x: Any) -> Any:
+            self.count.assign(tf.convert_to_tensor(self.count) + 1)
+            return x * tf.cast(tf.convert_to_tensor(self.count), x.dtype)
+
+    configure(3)
+    with IPUStrategy().scope():
+        model = keras.Sequential([keras.layers.Input((1,)), Counted(), keras.layers.Dense(1, use_bias=False)])
+        model.compile(keras.optimizers.SGD(1.0), lambda y, prediction: prediction, steps_per_execution=4)
+    model.set_weights([np.zeros_like(w) for w in model.get_weights()])
+    model.fit(np.ones((12, 1), np.float32), np.ones((12, 1)), batch_size=1, verbose=0)
+    kernel, count = sorted(map(float, map(np.squeeze, model.get_weights())))
+    assert (kernel, count) == (-3.0 * (1 + 2 + 3 + 4), 4)
 
 
 def test_metrics_that_the_model_does_not_know_are_of_all_replicas(kit: Kit) -> None:

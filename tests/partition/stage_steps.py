@@ -23,6 +23,7 @@ class StagedStep:
     roles: list[str]
     once: set[int]
     metrics: set[int]
+    random: set[int]
     constants: dict[int, np.ndarray]
     names: dict[int, str] = field(default_factory=dict)
 
@@ -128,9 +129,9 @@ def staged_step(
     results = b.tuple(loss if training else value, *news, *moving, seed, total, iteration)
     variables = [k for k, role in enumerate(t.roles) if role == "variable"]
     module = b.module(results, {number: k + 1 for k, number in enumerate(variables)})
-    numbers = {"once": {t.iteration["parameter_number"]}, "metrics": {t.total["parameter_number"]}}
+    once, metrics, random = ({each["parameter_number"]} for each in (t.iteration, t.total, t.seed))
     constants = {t.rate["parameter_number"]: np.float32(0.01)}
-    return StagedStep(module, t.roles, numbers["once"], numbers["metrics"], constants)
+    return StagedStep(module, t.roles, once, metrics, random, constants)
 
 
 def values_of(step: StagedStep, seed: int = 0) -> list[np.ndarray]:

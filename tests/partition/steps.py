@@ -13,7 +13,7 @@ from engine.partition.marks import GRADIENT, mark_config
 
 ROLES = ["feed", "feed", "feed", "variable", "variable", "variable", "variable", "variable", "variable", "constant"]
 X, TARGET, SCALE, WEIGHTS, ITERATION, TOTAL, MEAN, SEED, ITERATIONS, RATE = range(10)
-ONCE, METRICS = {ITERATION}, {TOTAL}
+ONCE, METRICS, RANDOM = {ITERATION}, {TOTAL}, {SEED}
 SHARPNESS = 0.25
 
 
@@ -29,7 +29,7 @@ def mark(b: Builder, gradient, name: str = "weights", accumulator: str | None = 
 
 
 def linear_step(batch: int, inputs: int, outputs: int, accumulator: str | None = None) -> Module:
-    """Least squares with a scale for each batch, a moving mean of the inputs, noise from a seed, and counts.
+    """Least squares with a scale for each batch, a moving mean of the inputs, noise from a seed and a count.
 
     Results: the mean of the inputs, weights, iteration, total, moving mean, seed, turns, the rate used.
     """
@@ -41,7 +41,8 @@ def linear_step(batch: int, inputs: int, outputs: int, accumulator: str | None =
     seed, iterations, rate = b.parameter("s32"), b.parameter("s64"), b.parameter("f32")
     zero = b.constant(0.0)
     mean = b.divide(b.reduce(x, zero, (0,)), b.splat(batch, (inputs,)))
-    noise = b.broadcast(b.convert(b.elementwise("remainder", seed, b.constant(7, "s32")), "f32"), (inputs, outputs), ())
+    drawn = b.convert(b.elementwise("remainder", seed, b.constant(7, "s32")), "f32")
+    noise = b.broadcast(b.add(drawn, b.convert(iterations, "f32")), (inputs, outputs), ())
     error = b.subtract(b.dot(x, weights), target)
     gradient = b.add(b.dot(b.transpose(x, (1, 0)), error), b.add(noise, b.broadcast(mean, (inputs, outputs), (0,))))
     gradient = b.multiply(gradient, b.broadcast(scale, (inputs, outputs), ()))
@@ -88,7 +89,7 @@ def numpy_update(
         replica = i % accumulation.replicas
         mean = x[i].mean(0)
         error = x[i] @ state.weights - target[i]
-        gradients[replica].append((x[i].T @ error + seed % 7 + mean[:, None]) * scale[i])
+        gradients[replica].append((x[i].T @ error + seed % 7 + iterations[replica] + mean[:, None]) * scale[i])
         total += (error**2).sum()
         moving[replica] = moving[replica] * 0.75 + mean * 0.25
         seed += 3

@@ -41,8 +41,9 @@ def trained(executable, step: StagedStep, made: Replicated, accumulation: Accumu
 
 def both(executable, step: StagedStep, pipelining: Pipelining):
     accumulation = Accumulation(pipelining.steps, pipelining.replicas, pipelining.reduction)
-    unsplit = repeat(step.module, step.roles, accumulation, once=step.once, metrics=step.metrics)
-    split = pipeline(step.module, step.roles, pipelining, once=step.once, metrics=step.metrics)
+    numbers = {"once": step.once, "metrics": step.metrics, "random": step.random}
+    unsplit = repeat(step.module, step.roles, accumulation, **numbers)
+    split = pipeline(step.module, step.roles, pipelining, **numbers)
     return [trained(executable, step, made, accumulation) for made in (unsplit, split)]
 
 

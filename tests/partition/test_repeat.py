@@ -13,7 +13,7 @@ from engine.partition.accumulation import Accumulation
 from engine.partition.repeat import repeat
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.feeds import RowFeed
-from tests.partition.steps import METRICS, ONCE, RATE, ROLES, State, linear_step, numpy_update
+from tests.partition.steps import METRICS, ONCE, RANDOM, RATE, ROLES, State, linear_step, numpy_update
 
 CASES = [
     (1, 1, "sum"),
@@ -41,7 +41,8 @@ def test_updates_equal_a_numpy_loop(executable, steps: int, replicas: int, reduc
     rng = np.random.default_rng(steps * 10 + replicas)
     batch, inputs, outputs, updates = 3, 5, 2, 2
     accumulation = Accumulation(steps, replicas, reduction)
-    repeated = repeat(linear_step(batch, inputs, outputs), ROLES, accumulation, once=ONCE, metrics=METRICS)
+    step = linear_step(batch, inputs, outputs)
+    repeated = repeat(step, ROLES, accumulation, once=ONCE, metrics=METRICS, random=RANDOM)
     verify(repeated.module)
     count = updates * accumulation.micro_batches
     x = rng.normal(size=(count, batch, inputs)).astype(np.float32)

@@ -73,20 +73,26 @@ def accumulated(
     *,
     once: Collection[Any],
     metrics: Collection[Any],
+    random: Collection[Any] = (),
     processes: Processes | None = None,
     training: bool = True,
 ) -> TracedStep:
     """The step of `accumulation.micro_batches` batches of `traced`, which was traced with marks.
 
     `once` are the TensorFlow variables of optimizers, `metrics` the variables of metrics, besides those that are
-    summed on read. `repeat` gets these, and `processes` and `training`.
+    summed on read, `random` those of random generators. `repeat` gets these, and `processes` and `training`.
     Raises ConfigurationError for steps that cannot be cut at their gradients, and for metrics that replicas cannot
     share.
     """
     group = group_of(traced.module)
     if group > 1:
         # A chip has one of the replicas that execute their micro-batches together.
-        one = accumulated(replace(traced, module=for_one(traced.module)), accumulation, once=once, metrics=metrics)
+        one = accumulated(
+            *(replace(traced, module=for_one(traced.module)), accumulation),
+            once=once,
+            metrics=metrics,
+            random=random,
+        )
         traced, accumulation = replace(traced, alone=one), replace(accumulation, together=group)
     numbers = variable_numbers(traced)
     repeated = repeat(
@@ -95,6 +101,7 @@ def accumulated(
         accumulation,
         once=numbers.of(once),
         metrics=numbers.of(metrics) | numbers.summed,
+        random=numbers.of(random),
         names=numbers.names,
         processes=processes,
         training=training,

@@ -28,10 +28,14 @@ AccumulatorType: TypeAlias = tf.DType | Callable[[Any], tf.DType | None] | None
 
 @dataclass
 class Marks:
-    """State of one trace: `updated_once` are the TensorFlow variables that optimizers update, by id."""
+    """State of one trace, with TensorFlow variables by id.
+
+    `updated_once` are those that optimizers update, `random` the states from which random numbers are drawn.
+    """
 
     accumulator_type: AccumulatorType = None
     updated_once: dict[int, Any] = field(default_factory=dict)
+    random: dict[int, Any] = field(default_factory=dict)
     inside: bool = False
 
 
@@ -177,3 +181,9 @@ def note_updated_once(variables: Iterable[Any]) -> None:
         # Mixed precision wraps a variable in a casting one, as its `_variable`.
         inner = [getattr(variable, "_variable", variable) for variable in variables]
         _marks.value.updated_once.update({id(variable): variable for variable in inner})
+
+
+def note_random(variable: Any) -> None:
+    """Notes TensorFlow's variable of a random generator that draws, within `marking`."""
+    if _marks.value is not None:
+        _marks.value.random[id(variable)] = variable

@@ -34,9 +34,9 @@ class PipelineProgram(TracedProgram):
     """A training step traced with marks as a pipeline: a step is one update.
 
     `pipelined` has the executed schedule, and the values stored between stages. `once` are the TensorFlow
-    variables of the optimizers, `metrics` those of metrics besides the ones that are summed on read, `processes` as
-    for `repeat`. Raises ConfigurationError, StepCountError and UnsupportedOperation as
-    `engine.partition.pipeline.pipeline`.
+    variables of the optimizers, `metrics` those of metrics besides the ones that are summed on read, `random` those of
+    random generators, `processes` as for `repeat`. Raises ConfigurationError, StepCountError and UnsupportedOperation
+    as `engine.partition.pipeline.pipeline`.
     """
 
     _training = True
@@ -48,6 +48,7 @@ class PipelineProgram(TracedProgram):
         *,
         once: Iterable[Any] = (),
         metrics: Iterable[Any] = (),
+        random: Iterable[Any] = (),
         processes: Processes | None = None,
     ) -> None:
         numbers = variable_numbers(traced)
@@ -57,6 +58,7 @@ class PipelineProgram(TracedProgram):
             *(traced.module, traced.roles, pipelining),
             once=numbers.of(once),
             metrics=numbers.of(metrics) | numbers.summed,
+            random=numbers.of(random),
             names=numbers.names,
             processes=processes,
             training=self._training,
