@@ -15,6 +15,7 @@ import ctypes
 import errno
 import fcntl
 import functools
+import hashlib
 import os
 import secrets
 import shutil
@@ -174,7 +175,7 @@ def _place(path: Path) -> Path:
 
 def _part(place: Path) -> Path:
     """A new name beside `place`. What a killed writer has left there for long is deleted."""
-    prefix = f".{place.name[:200]}."  # a name has at most 255 bytes
+    prefix = f".{_shortened(place.name)}."
     with contextlib.suppress(OSError):
         for each in place.parent.iterdir():
             if each.name.startswith(prefix) and each.suffix == PART and _is_abandoned(each):
@@ -286,7 +287,13 @@ def _restore(places: list[Path]) -> None:
 
 
 def _former(place: Path) -> Path:
-    return place.with_name(f".{place.name[:200]}{FORMER}")
+    return place.with_name(f".{_shortened(place.name)}{FORMER}")
+
+
+def _shortened(name: str) -> str:
+    """A name with space for suffixes within the 255 bytes of a file system: a hash keeps long names different."""
+    digest = hashlib.sha256(os.fsencode(name)).hexdigest()
+    return name if len(os.fsencode(name)) <= 200 else f"{name[:30]}.{digest}"
 
 
 def _exchange(written: Path, path: Path) -> None:

@@ -63,6 +63,11 @@ def staged_prefix(folder: Path, value: str) -> None:
             path.with_name(name).write_text(value)
 
 
+def long_names(folder: Path, value: str) -> None:
+    """Names of 250 bytes in which only the last characters differ."""
+    write_all({folder / ("\u00e9" * 123 + name): value for name in (".a", ".b")})
+
+
 WRITERS = [one, several, staged_file, staged_folder, staged_prefix]
 ATOMIC = [one, staged_file, staged_folder]
 """Writers whose content is replaced by one rename."""
@@ -106,7 +111,7 @@ def test_what_names_others_is_renamed_after_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", ERRORS.values(), ids=ERRORS)
-@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("write", [*WRITERS, long_names])
 def test_a_disk_that_fails_leaves_the_former_or_the_new(
     write: Callable[[Path, str], None], code: int, tmp_path: Path
 ) -> None:
