@@ -25,7 +25,7 @@ class CompileProgress:
     """A line on stderr that is redrawn on a terminal, and printed once elsewhere."""
 
     def __init__(self) -> None:
-        self._start = time.monotonic()
+        self._start: float | None = None
         self._drawn = 0.0
         self._width = 0
         self._codelets = 0
@@ -42,6 +42,7 @@ class CompileProgress:
 
     def _show(self, text: str, at_once: bool) -> None:
         now = time.monotonic()
+        self._start = now if self._start is None else self._start
         if not at_once and (now - self._start < QUIET_SECONDS or now - self._drawn < REDRAW_SECONDS):
             return
         if not self._terminal and self._drawn:
@@ -56,7 +57,7 @@ class CompileProgress:
 
     def finish(self) -> None:
         """Prints the total time, if anything was printed before."""
-        if not self._drawn:
+        if self._start is None or not self._drawn:
             return
         line = f"{COMPILED} in {time.monotonic() - self._start:.1f} s"
         if self._terminal:

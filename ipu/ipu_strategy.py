@@ -20,6 +20,7 @@ from ipu._internal.compiler.calling import call_on_engine, refuse_doubles
 from ipu._internal.compiler.processes import transport_of
 from ipu._internal.compiler.replica_reduction import over_axis, reduced
 from ipu._internal.compiler.variables import IPUVariable
+from ipu._internal.config.system import ordinal_named
 from ipu._internal.conversion import converted
 from ipu._internal.names.namespace import public_names
 from ipu._internal.processes.transport import Transport
@@ -136,6 +137,9 @@ class IPUStrategyV1(tf.distribute.Strategy):
         cpu_device: the TensorFlow name of the host device.
         enable_dataset_iterators: whether `iter(dataset)` inside the scope creates an infeed.
         enable_keras_extensions: whether Keras models created inside the scope run on the IPU.
+
+    Raises:
+        ConfigurationError (a ValueError): `ipu_device` names no IPU.
     """
 
     _collective_key_base = 0
@@ -154,6 +158,7 @@ class IPUStrategyV1(tf.distribute.Strategy):
         enable_dataset_iterators: bool = True,
         enable_keras_extensions: bool = True,
     ) -> None:
+        ordinal_named(ipu_device)
         key = (self._extended_type, ipu_device, cpu_device)
         if key not in _extended:
             _extended[key] = (self, self._extended_type(self, ipu_device, cpu_device))
@@ -175,7 +180,7 @@ class IPUStrategyV1(tf.distribute.Strategy):
     @property
     def ordinal(self) -> int:
         """The ordinal of the strategy's IPU device among those configured."""
-        return int(self._ipu_device.rpartition(":")[2])
+        return ordinal_named(self._ipu_device)
 
     @property
     def supports_loss_scaling(self) -> bool:

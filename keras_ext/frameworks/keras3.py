@@ -32,6 +32,7 @@ from keras.src.utils import traceback_utils
 from keras.src.utils.progbar import Progbar
 
 from engine.errors import ConfigurationError
+from engine.integers import checked_integer
 from engine.partition.accumulation import Accumulation
 from ipu._internal.function_code import wraps
 from keras_ext import (
@@ -315,8 +316,11 @@ def _compile_in_scope(original: Original, model: keras.Model, *arguments: object
     """Compiles in the strategy's scope: metrics that `compile` creates belong on the device, wherever it is called."""
     if not serves(getattr(model, "_distribute_strategy", None)):
         return original(model, *arguments, **named)
+    named = with_plain_steps(named)
+    if (steps := named.get("steps_per_execution", True)) is not True:
+        checked_integer("steps_per_execution", steps)
     with model._distribute_strategy.scope():
-        original(model, *arguments, **with_plain_steps(named))
+        original(model, *arguments, **named)
     adopt_optimizer(model)
 
 

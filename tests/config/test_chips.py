@@ -66,9 +66,11 @@ def test_options_of_the_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.io_tiles, found.overlapped_io, found.code_bytes) == (32, True, False)
 
 
-def test_an_option_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configured(monkeypatch, "ipu2")
-    config.matmuls.poplar_options = {"availableMemoryProportion": "a lot"}
-    config.configure_ipu_system()
-    with pytest.raises(ConfigurationError, match="availableMemoryProportion above 0.*'a lot'"):
-        configured_assumptions()
+@pytest.mark.parametrize("library", ["matmuls", "convolutions", "slices"])
+@pytest.mark.parametrize("value", ["a lot", "-1", 0, None])
+def test_an_option_that_cannot_be_read(library: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, before = configured(monkeypatch, "ipu2"), configured_assumptions()
+    getattr(config, library).poplar_options = {"availableMemoryProportion": value}
+    with pytest.raises(ConfigurationError, match=f"availableMemoryProportion above 0.*{value}"):
+        config.configure_ipu_system()
+    assert configured_assumptions() == before

@@ -165,6 +165,18 @@ def test_labels_that_are_no_numbers(kit: Kit, labels: Any) -> None:
     model.fit(np.ones((8, 4), np.float32), np.ones((8, 3)), batch_size=2, verbose=0)
 
 
+@pytest.mark.parametrize("steps", [0, -1, 2.0, "3", None])
+@keras3_only
+def test_steps_per_execution_that_are_no_count(kit: Kit, steps: Any) -> None:
+    """Plain Keras trains nothing with -1, and fails in `fit` with the others."""
+    with IPUStrategy().scope():
+        model = kit.sequential()
+    with pytest.raises(
+        ValueError, match=f"Expected steps_per_execution to be an integer of at least 1. Received: .?{steps}"
+    ):
+        model.compile("adam", "mse", steps_per_execution=steps)
+
+
 def test_one_notice_for_a_partial_batch(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
     IPUConfig().configure_ipu_system()
     model = kit.ipu_model()

@@ -20,6 +20,7 @@ from llvmlite import binding
 from engine import cache_directory as disk
 from engine import whole_files
 from engine.cache_directory import UNUSED, UNUSED_ELSEWHERE, load, remove_unused, store
+from engine.codelets.language.build import GivenCode, make
 from engine.machine_code import keys
 from engine.machine_code.elf import link
 from engine.machine_code.llvm_thread import llvm_thread
@@ -84,6 +85,17 @@ def test_second_request_finds_the_file(tmp_path: Path) -> None:
     assert made()[0] == 1 and made()[0] == 0
     (path,) = files(tmp_path)
     assert path.parent.name.startswith("objects-") and load(path) == made()[1]
+
+
+def test_progress_is_told_of_what_is_compiled_and_not_of_what_is_loaded() -> None:
+    told: list[tuple[str, int, int]] = []
+
+    def makes() -> int:
+        before, path = len(told), keys.folder("objects", PLACE) / "answer.o"
+        make([GivenCode(path, prepare=lambda symbol: partial(compile_text, TEXT))], lambda *seen: told.append(seen))
+        return len(told) - before
+
+    assert makes() and not makes()
 
 
 @pytest.mark.parametrize(

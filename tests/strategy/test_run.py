@@ -230,6 +230,12 @@ def test_ordinals_have_programs_of_their_own() -> None:
         assert queue.dequeue().shape == ((1,) if ordinal == 0 else (1, 2))
 
 
+@pytest.mark.parametrize("name", ["/device:GPU:0", "/cpu:0", "/device:IPU:", "/device:IPU:-1", "nonsense", 3, None])
+def test_devices_that_are_no_ipu_are_refused(name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="Expected the name of an IPU device, as '/device:IPU:0'. Received: "):
+        IPUStrategy(name)
+
+
 def test_errors_of_traced_operations_keep_their_class(strategy: IPUStrategyV1) -> None:
     def step(x: tf.Tensor) -> tf.Tensor:
         return cross_replica_sum(x, replica_group_size=-1)

@@ -18,7 +18,7 @@ from engine.machine_code import given_objects, half_conversions, keys, sources
 from engine.machine_code.abi import CODELET_TYPE
 from engine.machine_code.elf import link
 from engine.machine_code.llvm_thread import llvm_thread
-from engine.machine_code.objects import Prepare, begin_object
+from engine.machine_code.objects import Compile, Prepare, begin_object
 from engine.machine_code.processor import converts_half
 
 FOLDER = Path(__file__).parent.parent
@@ -61,7 +61,7 @@ def identity(value: Any) -> Any:
 _lock = threading.RLock()
 _listeners: list[Callable[[str], None]] = []
 Progress = Callable[[str, int, int], None]
-"""Called as `progress(what, done, total)` before each object is loaded or compiled."""
+"""Called as `progress(what, done, total)` before object number `done` is compiled; those on the disk are loaded."""
 _linked: set[str] = set()  # names of the libraries of this process
 
 
@@ -216,9 +216,14 @@ def _compiled_objects(wanted: dict[Path, Prepare], progress: Progress | None = N
     with llvm_thread() as pool:
         for number, (path, prepare) in enumerate(wanted.items()):
             if progress is not None:
-                progress("codelets", number, len(wanted))
+                prepare = partial(_told, prepare, progress, number, len(wanted))
             begun[path] = begin_object(path, prepare, pool)
         return {path: compiled() for path, compiled in begun.items()}
+
+
+def _told(prepare: Prepare, progress: Progress, done: int, total: int) -> Compile:
+    progress("codelets", done, total)
+    return prepare()
 
 
 def _libraries(codelets: list[MachineCode]) -> list[Library]:

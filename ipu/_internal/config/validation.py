@@ -169,7 +169,14 @@ def validate_distribution(config: OptionTree, on_ipu_model: bool) -> None:
 
 
 def validate_flags(config: OptionTree) -> None:
-    """Raises ConfigurationError for a key of a dictionary of option flags that its library lacks."""
+    """Raises ConfigurationError for a key of a dictionary of option flags that its library lacks, and for a value that
+    cost reports cannot read.
+    """
     values = dict(config._items())
     for name, library in (LIBRARIES | REPORTS).items():
         check_flags(name, values.get(name, {}), library)
+    of_plans = [values[f"{library}.poplar_options"] for library in ("matmuls", "convolutions", "slices")]
+    if any(of_plans):
+        from engine.profile.options import Assumptions
+
+        Assumptions.from_options(*of_plans)
