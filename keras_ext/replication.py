@@ -13,7 +13,7 @@ import tensorflow as tf
 from engine.errors import StepCountError
 from ipu._internal.config.system import current_system
 from ipu._internal.thread_values import ThreadValue
-from keras_ext.epochs.feeds import BatchSource, FeedIterator, take
+from keras_ext.epochs.feeds import BatchSource, FeedIterator, as_runs, take
 
 logger = logging.getLogger("ipu")
 _warned: set[str] = set()
@@ -53,11 +53,12 @@ def refuse_partial_batch(partial: tuple[int, int] | None, cause: str) -> None:
         raise _partial_batch_error(*partial, cause)
 
 
-def refuse_unequal(taken: list[BatchSource], cause: str) -> None:
-    """Raises StepCountError for batches of more than one shape."""
-    if len(taken) > 1:
-        first, other = taken[0].signature, taken[1].signature
-        raise _partial_batch_error(other.rows, first.rows, cause)
+def one_run(taken: list[BatchSource], cause: str) -> BatchSource:
+    """Parts of the data joined into one. Raises StepCountError for batches of more than one shape."""
+    first, *others = as_runs(taken)
+    if others:
+        raise _partial_batch_error(others[0].signature.rows, first.signature.rows, cause)
+    return first
 
 
 def _partial_batch_error(rows: int, batch_size: int, cause: str) -> StepCountError:
@@ -102,7 +103,7 @@ class ReplicaIterator(FeedIterator):
     """One pass. Iterating gives a `BatchSource`, one batch for each replica."""
 
     def __init__(self, source: Iterator[Any], replicas: int) -> None:
-        self._source = source
+        self.source = source
         self._replicas = replicas
         self._seen = 0
 
@@ -114,9 +115,8 @@ class ReplicaIterator(FeedIterator):
 
         Raises StepCountError for a batch smaller than the others, and for fewer batches than replicas.
         """
-        taken = take(self._source, limit * self._replicas)
-        refuse_unequal(taken, f"{self._replicas} replicas")
-        (batches,) = taken
+        taken = take(self.source, limit * self._replicas)
+        batches = one_run(taken, f"{self._replicas} replicas")
         self._seen += batches.steps
         rest = batches.steps % self._replicas
         if rest == batches.steps and batches.error is not None:

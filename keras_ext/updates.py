@@ -7,7 +7,7 @@ from dataclasses import replace
 from engine.errors import AccumulationStepError
 from engine.partition.accumulation import Accumulation
 from keras_ext.epochs.feeds import BatchSource
-from keras_ext.replication import refuse_partial_batch, refuse_unequal
+from keras_ext.replication import one_run, refuse_partial_batch
 
 
 def check_batches(partial: tuple[int, int] | None, accumulation: Accumulation, replicas: int) -> None:
@@ -45,8 +45,7 @@ def as_updates(taken: list[BatchSource], accumulation: Accumulation) -> list[Bat
     """
     if accumulation.micro_batches == 1:
         return taken
-    refuse_unequal(taken, _cause(accumulation.steps, accumulation.replicas))
-    (batches,) = taken
+    batches = one_run(taken, _cause(accumulation.steps, accumulation.replicas))
     if batches.steps % accumulation.micro_batches and batches.error is None:
         raise _execution_error(batches.steps, accumulation)
     updates = batches.steps // accumulation.micro_batches

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -231,7 +232,13 @@ def together(parts: list[BatchSource]) -> BatchSource:
         return parts[0]
     columns = zip(*(part.feeds for part in parts), strict=True)
     feeds = [RowFeed(joined([feed.step(0, feed.available_rows()) for feed in column])) for column in columns]
-    return BatchSource(parts[0].signature, sum(part.steps for part in parts), feeds)
+    return BatchSource(parts[0].signature, sum(part.steps for part in parts), feeds, parts[-1].error)
+
+
+def as_runs(parts: list[BatchSource]) -> list[BatchSource]:
+    """Parts with neighbours of one signature joined: those of an update may come from two super-batches or passes."""
+    runs = groupby(parts, key=lambda part: part.signature)
+    return [together(list(run)) for _, run in runs]
 
 
 def grouped(batches: list[Any]) -> list[BatchSource]:

@@ -21,7 +21,7 @@ from keras_ext.epochs.limited import LimitedIterator
 from keras_ext.epochs.partial_batch import partial_batch
 from keras_ext.epochs.passes import DataPasses
 from keras_ext.epochs.super_batches import super_batches
-from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
+from keras_ext.replication import ReplicaIterator, ReplicatedBatches, replicas_of, steps_per_replica
 from keras_ext.runs import arrays_may_change, executions_ahead, opening, pace
 from keras_ext.types import Batch, KerasModel, Nest
 from keras_ext.updates import check_batches, check_executions
@@ -75,6 +75,11 @@ class RepeatedRows(RowIterator):
     def __init__(self, batches: RowBatches, passes: int) -> None:
         super().__init__(batches)
         self._passes = passes
+
+    def next_pass(self) -> None:
+        """Leaves out the rest of the pass that has begun."""
+        self._passes -= self._position > 0
+        self._position = 0
 
     def take(self, limit: int) -> list[BatchSource]:
         """The feeds of up to `limit` batches, across passes; StopIteration after the last pass."""
@@ -203,19 +208,29 @@ class IPUDataHandler(data_adapter.DataHandler):
         """Yields each epoch with its pass over the data: one pass for all epochs, or a new one for each."""
         latest = None
         for epoch, iterator in super().enumerate_epochs():
+            rows = iterator.source if isinstance(iterator, ReplicaIterator) else iterator
             if latest is None and self._initial_epoch > self._first_epoch:
-                self._skip_epochs(iterator, self._initial_epoch - self._first_epoch)
-            if iterator is not latest:
+                self._skip_epochs(rows, self._initial_epoch - self._first_epoch)
+            if iterator is latest:
+                self._end_epoch(rows)
+            else:
                 latest, self._pass = iterator, LimitedIterator(iterator, sys.maxsize, self._replicas)
                 if attempt.value is not None and self._replicas == 1:
                     attempt.value.note_pass(iterator, opened=1 + self._adapter.should_recreate_iterator())
                     attempt.value.note_enqueuer(self._adapter)
             yield epoch, self._pass
 
-    def _skip_epochs(self, iterator: Iterator[Any], epochs: int) -> None:
+    def _skip_epochs(self, rows: Iterator[Any], epochs: int) -> None:
         """Takes the batches of epochs that a resumed fit has behind it, where orders come from a seed."""
-        if isinstance(iterator, RepeatedRows) and iterator.is_seeded and self._inferred_steps is not None:
-            iterator.take(epochs * self._inferred_steps)
+        if isinstance(rows, RepeatedRows) and rows.is_seeded and self._inferred_steps is not None:
+            for _ in range(epochs):
+                rows.take(self._inferred_steps * self._replicas)
+                self._end_epoch(rows)
+
+    def _end_epoch(self, rows: Iterator[Any]) -> None:
+        """Leaves out the batches of a pass that do not divide among replicas, where an epoch is a pass."""
+        if isinstance(rows, RepeatedRows) and self._steps_per_epoch is None:
+            rows.next_pass()
 
     def steps(self) -> Iterator[int]:
         """Yields the first step of each execution; an execution that the data do not fill is the last one."""

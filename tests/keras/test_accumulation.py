@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 from ipu.ipu_strategy import IPUStrategy
-from tests.keras.helpers import CLASSES, FEATURES, Kit, data, keras3_only, tf_keras_only
+from keras_ext.epochs import super_batches
+from tests.keras.helpers import CLASSES, FEATURES, Kit, both_frameworks, data, keras3_only, tf_keras_only
 from tests.keras.micro_batches import (
     Loop,
     assert_same_weights,
@@ -263,3 +264,35 @@ def test_weights_that_each_batch_changes_are_refused(kit: Kit) -> None:
     model.set_gradient_accumulation_options(2)
     with pytest.raises(ValueError, match="an update of '.*kernel.*gradient_accumulation_steps_per_replica = 1"):
         model.fit(x, y, batch_size=BATCH, verbose=0)
+
+
+@both_frameworks
+@pytest.mark.parametrize(("steps", "replicas"), [(2, 1), (1, 2), (2, 2)])
+def test_an_update_takes_batches_of_several_parts_of_the_data(
+    kit: Kit, steps: int, replicas: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts are passes over five batches, each smaller than two updates, and super-batches of one or two."""
+    configure(replicas)
+    x, y = data(BATCH * 5)
+    batches, count = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH), 4 * steps * replicas
+    whole = [np.concatenate([each] * 4)[: count * BATCH] for each in (x, y)]
+    all_in_one: dict[str, Any] = {"x": whole[0], "y": whole[1], "batch_size": BATCH}
+    in_parts = {"epochs": 2, "steps_per_epoch": count // 2}
+    cases = [
+        (2**26, all_in_one),
+        (2**26, {"x": batches.repeat(), **in_parts}),
+        (BATCH * FEATURES * 10, {"x": batches.repeat(), **in_parts}),
+        (2**26, {"x": (each for each in batches.repeat().as_numpy_iterator()), **in_parts}),
+    ]
+    weights = []
+    for most, arguments in cases:
+        monkeypatch.setattr(super_batches, "MOST_BYTES", most)
+        kit.keras.utils.set_random_seed(3)
+        model = kit.ipu_model(steps_per_execution=2 * steps)
+        model.set_gradient_accumulation_options(steps)
+        model.fit(shuffle=False, verbose=0, **arguments)
+        weights.append(model.get_weights())
+        assert int(model.optimizer.iterations) == 4
+    for other in weights[1:]:
+        for received, expected in zip(other, weights[0], strict=True):
+            np.testing.assert_array_equal(received, expected)

@@ -356,3 +356,19 @@ def test_validation_is_replicated_too(kit: Kit) -> None:
     plain.set_weights(model.get_weights())
     np.testing.assert_allclose(history["val_loss"], plain.evaluate(x, y, batch_size=BATCH, verbose=0), rtol=1e-5)
     assert_same_weights(model, plain)
+
+
+@both_frameworks
+def test_every_epoch_begins_with_the_first_batch_where_some_are_left_out(kit: Kit) -> None:
+    keras, (x, y) = kit.keras, data(BATCH * 8)
+    configure(3)
+    weights = []
+    for batches in (6, 8):
+        keras.utils.set_random_seed(5)
+        model = kit.ipu_model()
+        rows = BATCH * batches
+        model.fit(x[:rows], y[:rows], BATCH, epochs=3, shuffle=False, verbose=0)
+        assert int(model.optimizer.iterations) == 6
+        weights.append(model.get_weights())
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)

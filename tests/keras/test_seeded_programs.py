@@ -10,8 +10,10 @@ import pytest
 import tensorflow as tf
 
 import ipu
+from ipu.ipu_strategy import IPUStrategy
 from tests.exploring import sample
 from tests.keras.helpers import KITS, Kit, both_frameworks
+from tests.keras.micro_batches import configure
 
 X = np.random.default_rng(0).random((70, 8)).astype(np.float32)
 Y = X.sum(1, keepdims=True)
@@ -108,7 +110,10 @@ def test_generators_and_seeds_of_a_models_own() -> None:
 
 
 @both_frameworks
-def test_a_resumed_fit_goes_on_with_the_order(kit: Kit, tmp_path: Any) -> None:
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_resumed_fit_goes_on_with_the_order(kit: Kit, replicas: int, tmp_path: Any) -> None:
+    """Three replicas leave out two of 14 batches in each epoch."""
+    configure(replicas)
     keras = kit.keras
 
     class Ends(keras.callbacks.Callback):
@@ -118,10 +123,10 @@ def test_a_resumed_fit_goes_on_with_the_order(kit: Kit, tmp_path: Any) -> None:
 
     def fit(*callbacks: Any) -> Any:
         keras.utils.set_random_seed(7)
-        with ipu.accelerate():
+        with IPUStrategy().scope():
             model = compiled(kit)
             model.build((None, 8))
-            model.fit(X, Y, epochs=4, verbose=0, callbacks=list(callbacks))
+            model.fit(X, Y, 5, epochs=4, verbose=0, callbacks=list(callbacks))
         return model.get_weights()
 
     whole = fit()
