@@ -64,7 +64,24 @@ def _pad(made: Resolver, instruction: Instruction) -> Resolved:
     return instruction, _other_than(instruction, sizes, [d for d in sizes if config[d] != PaddingDimension(0, 0)])
 
 
-@on("concatenate", "reverse", "sort")
+@on("concatenate")
+def _concatenate(made: Resolver, instruction: Instruction) -> Resolved:
+    """Places each operand behind the valid elements of those before it, over their rest."""
+    (dimension,) = instruction["dimensions"]
+    sizes = made.sizes_of(*instruction.operands)
+    if sizes.pop(dimension, None) is None:
+        return instruction, sizes
+    shape, start = instruction.array_shape, made.number(0)
+    joined = made.spread(made.number(0, shape.element_type), shape.dimensions)
+    for operand in instruction.operands:
+        starts = [start if d == dimension else made.number(0) for d in range(shape.rank)]
+        joined = made.make("dynamic-update-slice", shape, joined, operand, *starts)
+        size = made.sizes_of(operand).get(dimension) or made.number(operand.array_shape.dimensions[dimension])
+        start = made.make("add", start.shape, start, size)
+    return joined, {**sizes, dimension: start}
+
+
+@on("reverse", "sort")
 def _in_other_dimensions(made: Resolver, instruction: Instruction) -> Resolved:
     sizes = made.sizes_of(*instruction.operands)
     return instruction, _other_than(instruction, sizes, instruction["dimensions"])

@@ -71,6 +71,7 @@ CASES: dict[str, tuple[Callable[[tf.Tensor], Any], list[list[int]]]] = {
     "scatter_nd": (lambda x: tf.scatter_nd(x[:, None], tf.ones(4), [6]), [OK, SIX, MINUS]),
     "tensor_scatter": (lambda x: tf.tensor_scatter_nd_max(table(), pairs(x), tf.ones(4)), [OK, SIX, MINUS]),
     "segments": (lambda x: tf.math.unsorted_segment_sum(tf.ones(4), x, 6), [OK, SIX, MINUS]),
+    "parts": (lambda x: tf.add_n([tf.size(each) for each in tf.dynamic_partition(x, x, 5)]), [OK, SIX, MINUS]),
     "one_hot": (lambda x: tf.one_hot(x, 5), [OK, SIX, MINUS]),
     "integer division": (lambda x: 7 // x, [OK, SIX, [1, 2, 3, 4]]),
     "remainder": (lambda x: 7 % tf.cast(x, tf.int64), [ZERO, [1, 2, 3, 4]]),

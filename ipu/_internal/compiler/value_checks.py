@@ -195,6 +195,12 @@ def _segments(operation: tf.Operation) -> Iterator[Checked]:
         yield from _range(operation, 1, message, [int(count)], [LEAST])
 
 
+@_on("DynamicPartition")
+def _parts(operation: tf.Operation) -> Iterator[Checked]:
+    message = "partitions{position} = {value} is not in [0, {bound})."
+    yield from _range(operation, 1, message, [operation.get_attr("num_partitions")])
+
+
 @_on("FloorDiv", "Div", "TruncateDiv", "FloorMod", "Mod", "TruncateMod")
 def _divisors(operation: tf.Operation) -> Iterator[Checked]:
     if operation.inputs[1].dtype.is_integer:

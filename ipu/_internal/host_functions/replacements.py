@@ -15,9 +15,11 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import (
     array_ops,
     cond_v2,
+    data_flow_ops,
     embedding_ops,
     gen_array_ops,
     gen_candidate_sampling_ops,
+    gen_data_flow_ops,
     gen_functional_ops,
     gen_image_ops,
     gen_list_ops,
@@ -47,6 +49,7 @@ from ipu._internal.compiler.set_metrics import SET_METRICS
 from ipu._internal.compiler.sparse_products import sparse_by_dense
 from ipu._internal.compiler.sparse_tensors import SPARSE_OPERATIONS, sparse_lookup, times_dense
 from ipu._internal.compiler.sparse_updates import RAW_SPARSE_UPDATES, SPARSE_UPDATES
+from ipu._internal.compiler.stitches import stitched
 from ipu._internal.compiler.unequal_arrays import concatenate, get_item
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
 from ipu._internal.function_code import wraps
@@ -89,6 +92,10 @@ def replace_host_operations() -> None:
         _replace(gen_logging_ops, name, summary)
     for module in (embedding_ops, tf.compat.v1.nn):
         _replace(module, "embedding_lookup_sparse", sparse_lookup)
+    for module in (gen_data_flow_ops, data_flow_ops, tf, tf.compat.v1, tf.compat.v2):
+        _replace(module, "dynamic_stitch", stitched)
+    for module in (gen_data_flow_ops, data_flow_ops):
+        _replace(module, "parallel_dynamic_stitch", stitched)
     for name, count in SET_METRICS.items():
         _replace(metrics_impl, name, count)
     for name, operation in SPARSE_OPERATIONS.items():
