@@ -160,6 +160,14 @@ def test_functions_of_functions_and_their_gradients(name: str) -> None:
         assert_near(result, value.numpy(), 2e-4)
 
 
+def test_an_error_names_the_operation_that_is_refused() -> None:
+    def function(a: tf.Tensor) -> tf.Tensor:
+        return linalg.det(a) + tf.reduce_sum(linalg.sqrtm(a))
+
+    with pytest.raises(UnsupportedOperation, match="Received: MatrixSquareRoot"):
+        run(function, matrices(4, 4).astype(np.float32))
+
+
 def test_functions_with_custom_calls_are_removed() -> None:
     names = set(context.context().list_function_names())
     run(nested, matrices(4, 4).astype(np.float32))

@@ -148,6 +148,15 @@ def test_sparse_lookups(weighted: bool) -> None:
     check(function, table, np.abs(VALUES), np.array([1, 3, 3, 6]), np.array(PLACES))
 
 
+def test_euclidean_norms() -> None:
+    def function(x: tf.Tensor) -> list[tf.Tensor]:
+        half, norm = tf.cast(x * 4, tf.float16), tf.math.reduce_euclidean_norm
+        return [norm(x), norm(x, 1, keepdims=True), norm(tf.complex(x, x), 0)] + [tf.cast(norm(half, 0), tf.float32)]
+
+    check(function, DATA, tolerance=1e-3, gradients=False)
+    check(lambda x: function(x)[:2], DATA)
+
+
 def test_arrays_with_unequal_elements() -> None:
     def function(x: tf.Tensor) -> list[tf.Tensor]:
         array = tf.TensorArray(tf.float32, 3, clear_after_read=False, infer_shape=False).split(x, [1, 3, 2])

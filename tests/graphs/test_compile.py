@@ -100,12 +100,20 @@ def test_returns_sparse_and_ragged_tensors() -> None:
             np.testing.assert_array_equal(ours, plain)
 
 
+def with_determinants(n: tf.Tensor, _: tf.Tensor, x: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Operations that are rewritten for XLA, in the function and in its loop."""
+    v1.summary.scalar("n", n)
+    _, looped = tf.while_loop(lambda k, _: k < 2, lambda k, y: (k + 1, y + tf.linalg.det(tf.eye(3) * y[0, 0])), (0, x))
+    return tf.round(tf.linalg.det(tf.eye(3) * x[1, 1])), tf.round(looped), tf.range(n) + labels[0]
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(
     "body",
     [
         lambda n, shape, x, labels: (tf.reshape(x, shape), tf.tile(x, [n, 1]), tf.reduce_sum(labels)),
         lambda n, shape, x, labels: (x[:n], tf.gradients(tf.reduce_sum(x[:n] ** 2), x)[0], labels * shape[0]),
+        with_determinants,
     ],
 )
 def test_shapes_may_depend_on_fed_integers(body: Callable[..., Any], graph: tf.Graph) -> None:

@@ -10,6 +10,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python import ipu
 
+from engine.errors import UnsupportedOperation
+from ipu.ipu_strategy import IPUStrategy
 from tests.collectives.running import on_replicas
 from tests.operators.comparing import check
 
@@ -159,3 +161,15 @@ def test_beams_that_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             nn_ops.ctc_beam_search_decoder(*arguments)
+
+
+def test_operations_that_xla_lacks_name_their_replacement() -> None:
+    logits, lengths = tf.zeros([5, 2, 4]), [5, 4]
+    labels = tf.SparseTensor([[0, 0], [1, 1]], [1, 2], [2, 2])
+    for function, wanted in (
+        (lambda x: tf.compat.v1.nn.ctc_loss(labels, x, lengths), "ctc_loss_v2"),
+        (lambda x: tf.nn.ctc_greedy_decoder(x, lengths)[1], "argmax.*ctc_beam_search_decoder"),
+        (lambda x: tf.nn.ctc_beam_search_decoder(x, lengths)[1], "nn_ops.ctc_beam_search_decoder"),
+    ):
+        with IPUStrategy().scope() as strategy, pytest.raises(UnsupportedOperation, match=f"Received: CTC.*{wanted}"):
+            strategy.run(tf.function(function, jit_compile=True), (logits,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 from collections.abc import Sequence
@@ -14,9 +13,10 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 from engine.errors import UnsupportedOperation
 from engine.ir import Module
 from ipu._internal.compiler.costly_expansions import DynamicOperand
+from ipu._internal.compiler.costly_kernels import FACTORIZATIONS
 from ipu._internal.compiler.custom_calls import rewritten_for_xla
 from ipu._internal.compiler.hlo import import_hlo
-from ipu._internal.compiler.refusals import refusal
+from ipu._internal.compiler.refusals import refusal, refused_operation
 from ipu._internal.host_functions.calls import check_shapes
 
 logger = logging.getLogger("ipu")
@@ -63,18 +63,21 @@ def emitted(
         )
     check_shapes(concrete.graph)
     ways = itertools.product((True, False) if checks else (True,), (True, False) if costly else (False,))
+    first = None
     for passing, replaced in ways:
         with rewritten_for_xla(concrete, replaced, checks, passing) as name:
             if name is not None:
-                # An error names operations of the function as it was traced.
-                with contextlib.suppress(tf.errors.OpError, ValueError):
+                try:
                     return _serialized(name, specs, captured)
+                except (tf.errors.OpError, ValueError) as error:
+                    first = first or error
     with rewritten_for_xla(concrete, costly=False, checks=False) as name:
         try:
             made = _serialized(name or concrete.name, specs, captured)
         except (tf.errors.OpError, ValueError) as error:
             logger.debug("XLA refuses a step", exc_info=error)
-            raise refusal(error) from None
+            # This error names operations of the function as it was traced, also those of which XLA needs a custom call.
+            raise refusal(first if first and refused_operation(error) in FACTORIZATIONS else error) from None
     with rewritten_for_xla(concrete, False, checks) as name:
         if checks and name is not None:
             logger.warning("Values of %r are not checked: XLA has no program with the checks.", concrete.name)

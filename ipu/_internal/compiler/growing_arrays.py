@@ -31,7 +31,8 @@ WITHIN = ValueCheck(
     operation=WRITE,
     message="Expected an index below the size of a tf.TensorArray, which grows where its size and the index are "
     "constants or count a loop's iterations. Received: index size + {value}. Give tf.TensorArray the number of "
-    "elements as its size.",
+    "elements as its size. In place of tf.compat.v1.nn.raw_rnn, which makes its own, use a tf.while_loop or "
+    "tf.compat.v1.nn.dynamic_rnn.",
     lows=(LEAST,),
 )
 INDEX = "_ipu_index"

@@ -16,6 +16,13 @@ _DTYPES = {"half": "float16", "float": "float32", "double": "float64"}
 """XLA's names of types, and TensorFlow's where those are others."""
 _PREFIX = "Failed getting HLO text: '"
 _SEGMENTS = re.compile(r"(Sparse)?Segment(Max|Mean|Min|Prod|SqrtN|Sum)")
+_INSTEAD = {
+    "CTCBeamSearchDecoder": "Use ipu.nn_ops.ctc_beam_search_decoder, whose labels are dense and have lengths.",
+    "CTCGreedyDecoder": "Return tf.argmax of the logits, and merge equal neighbours on the host; or use "
+    "ipu.nn_ops.ctc_beam_search_decoder.",
+    "CTCLoss": "Use ipu.nn_ops.ctc_loss_v2 or tf.compat.v1.nn.ctc_loss_v2, with dense labels and their lengths.",
+}
+"""What to use in place of operations that the API has in another form."""
 _GENERATED_SCOPES = frozenset({"gradient_tape", "PartitionedCall", "StatefulPartitionedCall"})
 
 
@@ -27,9 +34,7 @@ def refusal(error: Exception) -> UnsupportedOperation:
     """The error to raise in place of XLA's; it quotes XLA where XLA says more than the operation's name."""
     message = str(error).removeprefix(_PREFIX)
     first_line = message.strip().splitlines()[0] if message.strip() else type(error).__name__
-    nodes = _NODE.findall(message)
-    node = nodes[-1] if nodes else ""
-    operation = _operation(message, node)
+    node, operation = _last_node(message), refused_operation(error)
     where = f" at {node!r}{_layer(node)}" if node else ""
     if wrong := _WRONG_DTYPE.search(message):
         given, held = (_DTYPES.get(name, name) for name in wrong.groups())
@@ -51,11 +56,16 @@ def refusal(error: Exception) -> UnsupportedOperation:
     )
 
 
-def _operation(message: str, node: str) -> str:
-    found = _OPERATION.search(message) or _NODE_WITH_OPERATION.search(message)
-    if found:
+def _last_node(message: str) -> str:
+    return (_NODE.findall(message) or [""])[-1]
+
+
+def refused_operation(error: Exception) -> str:
+    """The type of the operation that XLA refuses."""
+    message = str(error).removeprefix(_PREFIX)
+    if found := _OPERATION.search(message) or _NODE_WITH_OPERATION.search(message):
         return found.group(1)
-    return re.sub(r"_\d+$", "", node.rsplit("/", 1)[-1]) or "an operation it refuses"
+    return re.sub(r"_\d+$", "", _last_node(message).rsplit("/", 1)[-1]) or "an operation it refuses"
 
 
 def _layer(node: str) -> str:
@@ -71,6 +81,8 @@ def _advice(message: str, operation: str) -> str:
     if segments := _SEGMENTS.fullmatch(operation):
         use = "give the function num_segments" if segments[1] else "use tf.math.unsorted_segment_* with num_segments"
         return f"The last of its segment_ids is the number of segments: give constants as segment_ids, or {use}."
+    if operation in _INSTEAD:
+        return _INSTEAD[operation]
     if _is_about_constants(message):
         return "Its shape depends on values known only at run time: compute it from static shapes or constants."
     if "fixed tensor list size" in message:

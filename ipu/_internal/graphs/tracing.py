@@ -85,6 +85,7 @@ class GraphFunction:
                 handle_data_util.copy_handle_data(inner, resource)
             graph.inputs = [*parameters, *resources]
             graph.outputs = self.defined.call_flat(*inputs, *resources)
+            self.graph._add_function_recursive(self.defined)  # custom_calls.py looks in it for what is called here
             graph.control_outputs = graph.get_operations()[-1:]
         return atomic_function.from_func_graph(graph.name, graph, {})
 

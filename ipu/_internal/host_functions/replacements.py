@@ -44,7 +44,7 @@ from ipu._internal.compiler.growing_arrays import scatter, set_item, stack
 from ipu._internal.compiler.left_out_summaries import SUMMARIES, summary
 from ipu._internal.compiler.matrix_resizing import area, bicubic
 from ipu._internal.compiler.nearest_resizing import nearest_neighbor, nearest_neighbor_gradient
-from ipu._internal.compiler.segments import GATHERED_SEGMENTS, SEGMENTS, bin_counts, histogram
+from ipu._internal.compiler.segments import GATHERED_SEGMENTS, SEGMENTS, WIDENED, bin_counts, histogram
 from ipu._internal.compiler.set_metrics import SET_METRICS
 from ipu._internal.compiler.sparse_products import sparse_by_dense
 from ipu._internal.compiler.sparse_tensors import SPARSE_OPERATIONS, sparse_lookup, times_dense
@@ -84,6 +84,7 @@ def replace_host_operations() -> None:
     _replace(gen_list_ops, "tensor_list_stack", stack)
     _replace(gen_math_ops, "arg_max", partial(_among_numbers, tf.greater))
     _replace(gen_math_ops, "arg_min", partial(_among_numbers, tf.less))
+    _replace(gen_math_ops, "euclidean_norm", _euclidean_norm)
     _replace(gen_nn_ops, "in_top_kv2", _in_top_k)
     _replace(gen_math_ops, "_histogram_fixed_width", histogram)
     _replace(gen_math_ops, "dense_bincount", bin_counts)
@@ -176,6 +177,15 @@ def _among_numbers(
         worst = tf.constant(worst, input.dtype)
         input = tf.where(is_better(input, worst), input, worst)
     return original(input, dimension, output_type, name=name)
+
+
+def _euclidean_norm(_: Any, input: Any, axis: Any, keep_dims: bool = False, name: str | None = None) -> Any:
+    """tf.math.reduce_euclidean_norm, with sums of 16-bit floats in float32."""
+    input = tf.convert_to_tensor(input)
+    with tf.name_scope(name or "EuclideanNorm"):
+        wide = tf.cast(input, tf.float32) if input.dtype in WIDENED else input
+        squares = tf.reduce_sum(wide * tf.math.conj(wide), axis, keep_dims)
+        return tf.cast(tf.sqrt(squares), input.dtype)
 
 
 def _in_top_k(original: Callable[..., Any], predictions: Any, targets: Any, k: Any, name: str | None = None) -> Any:
