@@ -52,6 +52,7 @@ from ipu._internal.compiler.sparse_updates import RAW_SPARSE_UPDATES, SPARSE_UPD
 from ipu._internal.compiler.stitches import stitched
 from ipu._internal.compiler.unequal_arrays import concatenate, get_item
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
+from ipu._internal.compiler.windows import crop_and_resize, dilation2d, max_pool_with_argmax
 from ipu._internal.function_code import wraps
 from ipu._internal.host_functions.calls import declare_shape
 from ipu._internal.host_functions.outside import is_outside
@@ -66,6 +67,7 @@ def replace_host_operations() -> None:
     _replace(gen_logging_ops, "_print", passed_on)
     _replace(gen_string_ops, "string_format", formatted)
     _replace(array_ops, "ensure_shape", _ensure_shape)
+    _replace(gen_image_ops, "crop_and_resize", crop_and_resize)
     _replace(gen_image_ops, "resize_area", area)
     _replace(image, "resize_area", area)  # the only public name that is the generated function itself
     _replace(gen_image_ops, "resize_bicubic", bicubic)
@@ -85,7 +87,9 @@ def replace_host_operations() -> None:
     _replace(gen_math_ops, "arg_max", partial(_among_numbers, tf.greater))
     _replace(gen_math_ops, "arg_min", partial(_among_numbers, tf.less))
     _replace(gen_math_ops, "euclidean_norm", _euclidean_norm)
+    _replace(gen_nn_ops, "dilation2d", dilation2d)
     _replace(gen_nn_ops, "in_top_kv2", _in_top_k)
+    _replace(gen_nn_ops, "max_pool_with_argmax", max_pool_with_argmax)
     _replace(gen_math_ops, "_histogram_fixed_width", histogram)
     _replace(gen_math_ops, "dense_bincount", bin_counts)
     _replace(optimizer.Optimizer, "_get_non_slot_variable", _non_slot_variable)
