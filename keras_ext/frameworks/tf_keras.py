@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
+from tf_keras.src import backend
 from tf_keras.src.callbacks import BackupAndRestore, Callback, CallbackList, ModelCheckpoint, ProgbarLogger, TensorBoard
 from tf_keras.src.engine import data_adapter, training
 from tf_keras.src.engine.functional import Functional
@@ -154,6 +155,7 @@ def install() -> None:
         wrap(BatchNormalizationBase, method, _moments)
     wrap(RNN, "__init__", _make_stateful)
     wrap(preprocessing_utils, "dense_bincount", category_counts.dense_bincount)
+    wrap(backend, "ctc_label_dense_to_sparse", _sparse_labels)
     wrap(optimizers._BaseOptimizer, "_deduplicate_sparse_grad", _without_equal_rows)
     wrap(optimizer_v2.OptimizerV2, "_distributed_apply", _update_pairs)
     wrap(sgd.SGD, "update_step", _update_without_idle_velocities)
@@ -195,6 +197,14 @@ def _without_equal_rows(original: Original, optimizer: Any, gradients: Sequence[
     """Calls the method that adds rows of equal ids, with tensors unless a user's method updates a variable."""
     own = users_own(type(optimizer), "update_step")
     return original(optimizer, gradients if own else [dense(each) for each in gradients])
+
+
+def _sparse_labels(original: Original, labels: Tensor, label_lengths: Tensor) -> tf.SparseTensor:
+    """Labels [B, L] before their rows' lengths, by one tf.where: Keras joins arrays of a size known at run time."""
+    if not tracing():
+        return original(labels, label_lengths)
+    indices = tf.where(tf.sequence_mask(label_lengths, tf.shape(labels)[1]))
+    return tf.SparseTensor(indices, tf.gather_nd(labels, indices), tf.shape(labels, tf.int64))
 
 
 def _update_pairs(original: Original, optimizer: Any, distribution: Any, pairs: Iterable[Any], **named: Any) -> Any:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ipu import accelerate
 from ipu.ipu_strategy import IPUStrategy
-from tests.keras.helpers import Kit, both_frameworks
+from tests.keras.helpers import Kit, both_frameworks, tf_keras_only
 
 SCOPES: dict[str, Callable[[], Any]] = {"strategy": lambda: IPUStrategy().scope(), "accelerated": accelerate}
 BATCH, TIME, LABELS, CLASSES = 4, 7, 3, 5
@@ -96,3 +96,68 @@ def test_a_loss_of_tensorflow(kit: Kit, scope: str) -> None:
         ]
 
     np.testing.assert_allclose(losses(scope), losses(None), rtol=1e-4)
+
+
+@tf_keras_only
+@pytest.mark.parametrize("way", ["loss", "layer"])
+def test_the_batch_cost_of_tf_keras(kit: Kit, way: str) -> None:
+    """Programs for speech give it as a loss, those for text in images call it in a layer, with padded labels."""
+    keras, generator = kit.keras, np.random.default_rng(6)
+    x = generator.normal(size=(2 * BATCH, TIME, 6)).astype(np.float32)
+    y = generator.integers(0, CLASSES - 1, (2 * BATCH, LABELS)).astype(np.float32)
+    y[::3, 1:] = 99
+    lengths = generator.integers(1, LABELS + 1, (2 * BATCH, 1)).astype(np.int64)
+
+    def cost(labels: Any, predictions: Any, label_lengths: Any) -> Any:
+        steps = tf.fill([tf.shape(labels)[0], 1], tf.shape(predictions)[1])
+        return keras.backend.ctc_batch_cost(labels, predictions, steps, label_lengths)
+
+    class Endpoint(keras.layers.Layer):
+        def call(self, labels: Any, predictions: Any, label_lengths: Any) -> Any:
+            self.add_loss(cost(labels, predictions, label_lengths))
+            return predictions
+
+    def build() -> Any:
+        features = keras.Input((TIME, 6))
+        outputs = keras.layers.Dense(CLASSES, "softmax")(features)
+        if way == "loss":
+            return keras.Model(features, outputs)
+        labels, label_lengths = keras.Input((LABELS,)), keras.Input((1,), dtype="int64")
+        return keras.Model([features, labels, label_lengths], Endpoint()(labels, outputs, label_lengths))
+
+    def program(model: Any) -> Any:
+        data = {"x": x, "y": y} if way == "loss" else {"x": [x, y, lengths]}
+        history = model.fit(**data, batch_size=BATCH, epochs=2, shuffle=False, verbose=0).history["loss"]
+        return [history, model.predict(data["x"], verbose=0)]
+
+    def whole(labels: Any, predictions: Any) -> Any:
+        return cost(labels, predictions, tf.fill([tf.shape(labels)[0], 1], LABELS))
+
+    loss = whole if way == "loss" else None
+    kit.assert_same(program, build, optimizer=lambda: keras.optimizers.SGD(0.1), loss=loss, metrics=[])
+
+
+@tf_keras_only
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, CLASSES, 1], "Saw a non-null label"),
+        ([0, -1, 1], "All labels must be nonnegative"),
+        ([0, 1, 0, 1, 0, 1, 0, 1], "Not enough time"),
+    ],
+)
+def test_labels_that_the_batch_cost_does_not_take(kit: Kit, labels: list[int], message: str) -> None:
+    def cost(y_true: Any, y_pred: Any) -> Any:
+        steps, counts = (tf.fill([BATCH, 1], tf.shape(each)[1]) for each in (y_pred, y_true))
+        return kit.keras.backend.ctc_batch_cost(y_true, y_pred, steps, counts)
+
+    x, y = np.ones((BATCH, TIME, 6), np.float32), np.array([[0] * len(labels)] * (BATCH - 1) + [labels])
+    layers = [kit.keras.Input((TIME, 6)), kit.keras.layers.Dense(CLASSES, "softmax")]
+    plain = kit.keras.Sequential(layers)
+    with accelerate() as acceleration:
+        model = kit.keras.Sequential(layers)
+    for each in (plain, model):
+        each.compile("sgd", cost)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            each.fit(x, y, batch_size=BATCH, verbose=0)
+    assert not acceleration.fallbacks

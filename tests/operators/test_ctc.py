@@ -64,6 +64,59 @@ def test_losses_are_tensorflows() -> None:
     np.testing.assert_allclose(received, expected, rtol=1e-5)
 
 
+SPARSE = np.int32([[0, 1, 2, -1], [1, 1, -1, -1], [3, 4, 4, 9], [0, -1, 3, 3]])
+"""Labels of five classes, of which the last is the blank; -1 is no label. Classes from the blank on end a row."""
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("options", "lengths"),
+    [
+        ({}, [5, 2, 4, 5]),  # row 1 needs three steps
+        ({"ignore_longer_outputs_than_inputs": True}, [2, 3, 4, 0]),
+        ({"time_major": False}, [4, 3, 4, 4]),
+        ({"blank_index": -1}, [5, 2, 4, 5]),
+        ({"blank_index": 1}, [5, 4, 3, 4]),
+    ],
+)
+def test_losses_of_sparse_labels(options: dict[str, Any], lengths: list[int], dtype: Any) -> None:
+    """TensorFlow's kernel computes them in plain Keras' `ctc_batch_cost`, and XLA has none."""
+    labels = np.where(SPARSE == 1, 2, SPARSE)[:, :3] if options.get("blank_index") == 1 else SPARSE
+    logits = LOGITS.astype(dtype) if options.get("time_major", True) else LOGITS.transpose(1, 0, 2).astype(dtype)
+
+    def function(logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor) -> list[tf.Tensor]:
+        where = tf.where(labels >= 0)
+        sparse = tf.SparseTensor(where, tf.gather_nd(labels, where), tf.shape(labels, tf.int64))
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            if "blank_index" in options:
+                losses = tf.nn.ctc_loss(sparse, logits, None, lengths, **options)
+            else:
+                losses = tf.compat.v1.nn.ctc_loss(sparse, logits, lengths, **options)
+            weighted = losses * tf.constant([1, 2, 3, 4], losses.dtype)
+        return [losses, tape.gradient(weighted, logits)]
+
+    arguments = logits, labels, np.int32(lengths)
+    expected = function(*map(tf.constant, arguments))
+    for received, wanted in zip(on_replicas(function, 1, *arguments), expected, strict=True):
+        assert received.dtype == dtype
+        tolerance = 1e-5 if dtype is np.float32 else 4e-3
+        np.testing.assert_allclose(received, wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_sparse_labels_of_no_class_are_the_path_of_blanks() -> None:
+    """TensorFlow's kernel reads beyond the labels here; the definition counts."""
+
+    def function(logits: tf.Tensor) -> tf.Tensor:
+        labels = tf.SparseTensor([[0, 0], [1, 0]], [4, 4], [2, 1])
+        return tf.compat.v1.nn.ctc_loss(labels, logits, [5, 3])
+
+    received = on_replicas(function, 1, LOGITS[:, :2].astype(np.float32))
+    blanks = tf.nn.log_softmax(LOGITS).numpy()[:, :, 4]
+    np.testing.assert_allclose(received, [-blanks[:, 0].sum(), -blanks[:3, 1].sum()], rtol=1e-5)
+
+
 def test_losses_of_labels_that_do_not_fit() -> None:
     def function(logits: tf.Tensor) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
@@ -167,7 +220,7 @@ def test_operations_that_xla_lacks_name_their_replacement() -> None:
     logits, lengths = tf.zeros([5, 2, 4]), [5, 4]
     labels = tf.SparseTensor([[0, 0], [1, 1]], [1, 2], [2, 2])
     for function, wanted in (
-        (lambda x: tf.compat.v1.nn.ctc_loss(labels, x, lengths), "ctc_loss_v2"),
+        (lambda x: tf.compat.v1.nn.ctc_loss(labels, x, lengths, True), "ctc_loss_v2"),
         (lambda x: tf.nn.ctc_greedy_decoder(x, lengths)[1], "argmax.*ctc_beam_search_decoder"),
         (lambda x: tf.nn.ctc_beam_search_decoder(x, lengths)[1], "nn_ops.ctc_beam_search_decoder"),
     ):

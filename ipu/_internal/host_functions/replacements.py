@@ -15,6 +15,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import (
     array_ops,
     cond_v2,
+    ctc_ops,
     data_flow_ops,
     embedding_ops,
     gen_array_ops,
@@ -39,6 +40,7 @@ from tensorflow.python.training import optimizer
 
 from ipu._internal.compiler.candidate_sampling import SAMPLERS
 from ipu._internal.compiler.control_flow import conditional, loop
+from ipu._internal.compiler.ctc import loss_of_sparse_labels
 from ipu._internal.compiler.gradient_functions import symbolic_gradient
 from ipu._internal.compiler.growing_arrays import scatter, set_item, stack
 from ipu._internal.compiler.left_out_summaries import SUMMARIES, summary
@@ -92,6 +94,8 @@ def replace_host_operations() -> None:
     _replace(gen_nn_ops, "max_pool_with_argmax", max_pool_with_argmax)
     _replace(gen_math_ops, "_histogram_fixed_width", histogram)
     _replace(gen_math_ops, "dense_bincount", bin_counts)
+    _replace(ctc_ops, "_ctc_loss_impl", loss_of_sparse_labels)
+    _replace(ctc_ops, "_generate_defun_backend", _without_function)
     _replace(optimizer.Optimizer, "_get_non_slot_variable", _non_slot_variable)
     for name in SUMMARIES.values():
         _replace(gen_logging_ops, name, summary)
@@ -155,6 +159,11 @@ def _ensure_shape(original: Callable[..., Any], input: Any, shape: Any, name: st
 def _gather_nd(_: Callable[..., Any], resource: Any, indices: Any, dtype: Any, name: str | None = None) -> Any:
     """tf.gather_nd of a variable's value: XLA has the operation for tensors alone."""
     return gen_array_ops.gather_nd(gen_resource_variable_ops.read_variable_op(resource, dtype), indices, name=name)
+
+
+def _without_function(original: Callable[..., Any], name: str, device: str, func: Callable[..., Any]) -> Any:
+    """The function of CTC losses for the CPU itself: as a tf.function it would not know the shape of sparse labels."""
+    return func if device == "CPU" else original(name, device, func)
 
 
 def _non_slot_variable(original: Callable[..., Any], owner: Any, name: str, graph: Any = None) -> Any:

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from ipu._internal.compiler.ctc import IMPOSSIBLE, log_sum
 from ipu._internal.operators.checks import floating, require
-from ipu._internal.operators.ctc import IMPOSSIBLE, checked_blank, log_sum
+from ipu._internal.operators.ctc import checked_blank
 from ipu._internal.types import TensorLike
 
 
