@@ -48,6 +48,13 @@ def writes_files(model: KerasModel) -> bool:
     return transport is None or transport.rank == 0
 
 
+def wait_for_files(model: KerasModel) -> None:
+    """Waits until process 0 has written and deleted the files of fits that have ended, before they are read."""
+    transport = _transport(model)
+    if transport is not None:
+        transport.barrier("before a backup is read")
+
+
 def check_backup(model: KerasModel, epoch: int) -> None:
     """Raises ConfigurationError unless all processes have read a backup of the same epoch."""
     transport = _transport(model)
@@ -89,7 +96,7 @@ def share_statistics(model: KerasModel) -> None:
     weights: list[Any] = getattr(model, "non_trainable_weights")  # noqa: B009 - both Keras have it
     for number, weight in enumerate(weights):
         own = np.asarray(weight)
-        if own.dtype.kind in "fV":  # V is bfloat16
+        if own.dtype.kind in "fiubV":  # V is bfloat16
             value = transport.broadcast(own, 0, f"weight {number}")
             if transport.rank:
                 weight.assign(value)

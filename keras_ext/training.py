@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from engine.errors import IPUError, OutOfTileMemory
 from engine.partition.accumulation import Accumulation
-from ipu._internal.compiler.function_trace import step_trace
+from ipu._internal.compiler.function_trace import scaling_loss, step_trace
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.config.system import current_system
 from ipu._internal.operators.gradient_capture import GradientCaptureContext
@@ -182,7 +182,9 @@ class StepFunction:
             notice_large_activations(self.model, data)
         transport = transport_of_step(self.model, self._mode)
         replicas = self._replicas() * (1 if transport is None else transport.size)
-        with GradientCaptureContext(), as_traced_before(self.model), step_trace(replicas):
+        optimizer = self.framework.optimizer(self.model)
+        scaling = scaling_loss(getattr(optimizer, "dynamic", hasattr(optimizer, "dynamic_growth_steps")))
+        with GradientCaptureContext(), as_traced_before(self.model), step_trace(replicas), scaling:
             return traced_step(self.model, self._mode, data, self._framework_step)
 
     def _framework_step(self, model: KerasModel, mode: Mode, data: Batch) -> Any:

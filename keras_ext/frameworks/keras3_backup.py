@@ -23,7 +23,7 @@ from engine.errors import InvalidFile
 from engine.private_files import check_regular
 from engine.whole_files import make_folder, put, remove, write_whole
 from keras_ext.frameworks.common import serves
-from keras_ext.processes import check_backup, writes_files
+from keras_ext.processes import check_backup, wait_for_files, writes_files
 from keras_ext.random_states import random_states, restore_random_states
 from keras_ext.types import KerasModel, Logs
 from keras_ext.wrapping import Original, wrap
@@ -114,6 +114,7 @@ def _on_train_begin(original: Original, callback: BackupAndRestore, logs: Logs =
     if not _is_ours(callback):
         original(callback, logs)
         return
+    wait_for_files(callback.model)
     weights, former = Path(callback._weights_path), Path(callback._prev_weights_path)
     check_regular(weights, former, callback._training_metadata_path, callback._prev_training_metadata_path)
     try:

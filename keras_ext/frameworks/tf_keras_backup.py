@@ -18,7 +18,7 @@ from engine.whole_files import remove, write_whole
 from ipu._internal import checkpoints
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.frameworks.common import serves
-from keras_ext.processes import check_backup, without_others, writes_files
+from keras_ext.processes import check_backup, wait_for_files, without_others, writes_files
 from keras_ext.random_states import random_states, restore_random_states
 from keras_ext.types import Logs
 from keras_ext.wrapping import Original, wrap
@@ -78,8 +78,10 @@ def _is_ours(state: WorkerTrainingState) -> bool:
 
 def _restore(original: Original, state: WorkerTrainingState) -> None:
     manager = state.read_checkpoint_manager
-    if _is_ours(state) and writes_files(state._model):
-        checkpoints.mend(manager.directory)
+    if _is_ours(state):
+        if writes_files(state._model):
+            checkpoints.mend(manager.directory)
+        wait_for_files(state._model)
         manager._latest_checkpoint = tf.train.latest_checkpoint(manager.directory)
     original(state)
     check_backup(state._model, int(state._ckpt_saved_epoch))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python import ipu
 
+from engine.errors import ConfigurationError
+from ipu._internal.embeddings import tables
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import KITS
 from tests.strategy.helpers import replicas
@@ -64,3 +67,32 @@ def test_training_equals_that_of_an_embedding_layer(kit: str, ipus: int, togethe
     for one, other in zip(found, trained(KITS[kit].keras, together, stages), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     assert abs(found[2] - TABLE).max() > 0.01
+
+
+@pytest.mark.parametrize("kit", KITS)
+def test_tables_of_other_gradients_than_the_loss_s_are_refused(kit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a loss that the optimizer scales, and those of one process of several."""
+    keras = KITS[kit].keras
+    made = ops.create_host_embedding(
+        "rows", TABLE.shape, tf.float32, "TOKEN", ops.HostEmbeddingOptimizerSpec(RATE), tf.constant_initializer(TABLE)
+    )
+
+    class Rows(keras.layers.Layer):
+        def call(self, ids: Any) -> Any:
+            return made.lookup(ids)
+
+    with IPUStrategy().scope(), made.register():
+        ids = keras.Input((3,), dtype="int32", batch_size=BATCH)
+        model = keras.Model(ids, keras.layers.Dense(1)(keras.layers.Flatten()(Rows()(ids))))
+        scaling = keras.optimizers if kit == "keras" else keras.mixed_precision
+        model.compile(scaling.LossScaleOptimizer(keras.optimizers.SGD(RATE)), "mse")
+        with pytest.raises(ConfigurationError, match="optimizer that scales the loss"):
+            model.fit(X, Y, BATCH, verbose=0)
+        model.compile(keras.optimizers.SGD(RATE), "mse")
+        monkeypatch.setattr(tables, "transport_of", lambda: SimpleNamespace(size=2))
+        with pytest.raises(ConfigurationError, match="step of 2 processes"):
+            model.fit(X, Y, BATCH, verbose=0)
+        np.testing.assert_array_equal(made.get_embedding_tensor(), TABLE)
+        monkeypatch.undo()
+        model.fit(X, Y, BATCH, verbose=0)
+    assert abs(np.asarray(made.get_embedding_tensor()) - TABLE).max() > 0.01

@@ -101,6 +101,7 @@ def test_backups_of_workers_continue_with_as_many_and_with_one(tmp_path: Path) -
     assert (status, killed) == (0, -9), first + second
     for output in (first, second):
         assert "epochs after an error: [2, 3] False" in output
+        assert "epochs of fits in turn: [4, 4, 4, 4]" in output
     assert "ProcessError: Expected all 2 processes at all_reduce in place of float32[" in first
     assert "Received: worker 1 at localhost" in first and "restart the run. True 3.0" in first
     with IPUStrategy().scope():

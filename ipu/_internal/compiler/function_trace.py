@@ -11,6 +11,7 @@ _may_have_replicas: ThreadValue[bool | None] = ThreadValue(None)
 
 
 _replicas_of_step = ThreadValue(1)
+_scales_loss = ThreadValue(False)
 
 
 def function_trace(may_have_replicas: bool = True) -> AbstractContextManager[bool | None]:
@@ -26,6 +27,16 @@ def step_trace(replicas: int) -> AbstractContextManager[int]:
 def replicas_of_step() -> int:
     """The number of replicas of the step of Keras being traced, 1 outside of one."""
     return _replicas_of_step.value
+
+
+def scaling_loss(dynamically: bool) -> AbstractContextManager[bool]:
+    """Traces, while open, a step whose optimizer scales the loss, by a factor that it changes if `dynamically`."""
+    return _scales_loss.replaced_by(dynamically)
+
+
+def scales_loss() -> bool:
+    """Whether the optimizer of the step being traced scales the loss by a factor that it changes."""
+    return _scales_loss.value
 
 
 def in_function_trace() -> bool:

@@ -14,6 +14,8 @@ from engine.errors import ConfigurationError
 from engine.ir.shape import ELEMENT_TYPES, Shape
 from engine.runtime.host_tables import HostTable, LookUp, Update
 from ipu._internal.compiler.device_calls import require_trace
+from ipu._internal.compiler.function_trace import scales_loss
+from ipu._internal.compiler.processes import transport_of
 from ipu._internal.compiler.variables import IPUVariable, in_symbolic_graph
 from ipu._internal.embeddings.memory import RegisteredMemory, storage_of
 from ipu._internal.graphs.variables import Session
@@ -100,6 +102,7 @@ class EmbeddingTable:
         @tf.custom_gradient
         def trained(rows: tf.Tensor, dummy: tf.Tensor) -> Any:
             def gradient(upstream: tf.Tensor) -> list[Any]:
+                _check_trained(self.name)
                 update = Update(self.name, self._shared, self._shape, rate, calls)
                 self._updates.add(update)
                 host_call(update, [indices, tf.convert_to_tensor(upstream)], [], lambda *_: [])
@@ -108,6 +111,24 @@ class EmbeddingTable:
             return tf.identity(rows), gradient
 
         return trained(tf.stop_gradient(rows), self.dummy().read_value())
+
+
+def _check_trained(name: str) -> None:
+    """Raises ConfigurationError where updates of a table would not be those of one program, or of the loss itself."""
+    transport = transport_of()
+    if transport is not None:
+        raise ConfigurationError(
+            f"Expected one process to train host embedding {name!r}, whose table is in its memory. Received: a step of "
+            f"{transport.size} processes, whose tables would differ. Train in one process with as many replicas, or "
+            f"leave optimizer_spec out."
+        )
+    if scales_loss():
+        raise ConfigurationError(
+            f"Expected the gradients of host embedding {name!r} to be those of the loss. Received: an optimizer that "
+            f"scales the loss by a factor that it changes. Compile with auto_scale_loss=False, or in tf_keras with "
+            f"LossScaleOptimizer(dynamic=False), and divide the table's learning rate by a factor of your own. Or use "
+            f"mixed_bfloat16."
+        )
 
 
 _registered: list[EmbeddingTable] = []

@@ -23,12 +23,16 @@ x = np.random.default_rng(rank).normal(size=(8, 3)).astype(np.float32)
 
 
 def train(framework: Any, *callbacks: Any) -> list[int]:
-    """The epochs that a new model is trained for, up to epoch 3; its backup is in the folder."""
+    """The epochs that a new model is trained for, up to epoch 3; its backup is in the folder.
+
+    Worker 1 may train again before worker 0 has deleted the backup.
+    """
+    slow = framework.callbacks.LambdaCallback(on_train_end=lambda logs: time.sleep(0.5 * (rank == 0)))
     with strategy.scope():
         model = framework.Sequential([framework.Input((3,)), framework.layers.Dense(1)])
         model.compile(framework.optimizers.SGD(0.01), "mse", steps_per_execution=2)
         backup = framework.callbacks.BackupAndRestore(os.path.join(folder, framework.__name__))
-        history = model.fit(x, x.sum(-1), batch_size=4, epochs=4, verbose=0, callbacks=[backup, *callbacks])
+        history = model.fit(x, x.sum(-1), batch_size=4, epochs=4, verbose=0, callbacks=[slow, backup, *callbacks])
     return list(history.epoch)
 
 
@@ -46,6 +50,7 @@ def kill() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+print("epochs of fits in turn:", [len(train(kind)) for kind in (keras, keras, tf_keras, tf_keras)], flush=True)
 try:
     train(keras, at_the_end_of_epoch_1(keras, fail))
 except ArithmeticError:
