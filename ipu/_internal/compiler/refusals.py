@@ -22,7 +22,7 @@ _INSTEAD = {
     "ipu.nn_ops.ctc_beam_search_decoder.",
     "CTCLoss": "Use ipu.nn_ops.ctc_loss_v2 or tf.compat.v1.nn.ctc_loss_v2, with dense labels and their lengths.",
 }
-"""What to use in place of operations that the API has in another form."""
+"""Advice for operations that the API has in another form."""
 _GENERATED_SCOPES = frozenset({"gradient_tape", "PartitionedCall", "StatefulPartitionedCall"})
 
 

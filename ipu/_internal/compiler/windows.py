@@ -73,7 +73,7 @@ def dilation2d(
 def _windows(
     x: tf.Tensor, sizes: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str
 ) -> Iterator[tuple[tf.Tensor, np.ndarray, np.ndarray, np.ndarray]]:
-    """For each element of a window: its values [samples, rows, columns, channels] for all windows, its y and x
+    """Elements of a window, each with its values [samples, rows, columns, channels] in all windows, its y and x
     [rows, columns], and whether it is inside of the image.
     """
     axes = []
