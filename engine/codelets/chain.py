@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from engine.codelets.host.rows import copy_memory
 from engine.codelets.language.build import codelet
-from engine.codelets.language.memory import call4, store_i64
+from engine.codelets.language.memory import call_code, store_i64
 from engine.codelets.language.record import Address, Record
 from engine.codelets.language.scratch import ScratchLayout, ScratchSpace, after
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -68,7 +68,7 @@ def chain(parameters: int, lo: int, hi: int, scratch: int) -> None:
             link = ChainedCodelet.read(links, number)
             first, last = unit * link.ratio, min(end * link.ratio, link.units)
             if first < last:
-                call4(link.codelet, own + 8 * link.parameters, first, last, inside)
+                call_code(link.codelet, own + 8 * link.parameters, first, last, inside)
         unit = end
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from engine.codelets.host.rows import copy_memory
 from engine.codelets.language.build import codelet
-from engine.codelets.language.memory import call4, load_i64, store_i64
+from engine.codelets.language.memory import call_code, load_i64, store_i64
 from engine.codelets.language.record import Address, Record, word
 from engine.codelets.language.scratch import ScratchLayout, ScratchSpace, after
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -41,7 +41,7 @@ def per_iteration(parameters: int, lo: int, hi: int, scratch: int) -> None:
         move = Move.read(moves, number)
         address = own + 8 * move.word
         store_i64(address, load_i64(address) + load_i64(move.values + 8 * word(scratch, move.counter)))
-    call4(given.codelet, own, lo, hi, inside)
+    call_code(given.codelet, own, lo, hi, inside)
 
 
 def per_iteration_scratch(words: int, inside: ScratchSpace) -> ScratchSpace:

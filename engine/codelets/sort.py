@@ -15,7 +15,7 @@ from math import prod
 from engine.codelets.host.rows import copy_bytes
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded
-from engine.codelets.language.memory import call4, load_i8, load_i16, load_i64, store_i8, store_i16, store_i64
+from engine.codelets.language.memory import call_code, load_i8, load_i16, load_i64, store_i8, store_i16, store_i64
 from engine.codelets.language.record import Address, Record, block, word
 from engine.codelets.language.scratch import after, space_of
 from engine.codelets.rows.index_walk import load_index
@@ -190,10 +190,10 @@ def sort_by_key(parameters: int, lo: int, hi: int, scratch: int) -> None:
 @inner
 def _comes_before(comparator: int, table: int, i: int, j: int, answer: int) -> bool:
     """Whether element i must come before j; elements that a comparator orders both ways are equal."""
-    call4(comparator, table, i, j, answer)
+    call_code(comparator, table, i, j, answer)
     if load_i8(answer) == 0:
         return False
-    call4(comparator, table, j, i, answer)
+    call_code(comparator, table, j, i, answer)
     return load_i8(answer) == 0
 
 

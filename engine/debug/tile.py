@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.codelets.language.build import codelet
 from engine.codelets.language.encoded import Encoded
-from engine.codelets.language.memory import call4, floating_point_state, flush_to_zero, set_floating_point_state
+from engine.codelets.language.memory import call_code, floating_point_state, flush_to_zero, set_floating_point_state
 from engine.codelets.language.record import word
 from engine.debug.aside import Aside
 from engine.debug.cells import cell_type
@@ -26,7 +26,7 @@ def call_as_worker(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Parameters: the addresses of a codelet and of its parameters."""
     floating_point = floating_point_state()
     set_floating_point_state(flush_to_zero(floating_point))
-    call4(word(parameters, 0), word(parameters, 1), lo, hi, scratch)
+    call_code(word(parameters, 0), word(parameters, 1), lo, hi, scratch)
     set_floating_point_state(floating_point)
 
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.memory import (
-    call4,
     call_address,
+    call_code,
     fetch_and_max,
     floating_point_state,
     flush_to_zero,
@@ -171,7 +171,7 @@ def _run_claimed(row: int, state: int, worker: int, workers: int, scratch: int) 
             begin = lo + (hi - lo) * (part % parts) // parts
             end = lo + (hi - lo) * (part % parts + 1) // parts
             if begin < end:
-                call4(word(row, Column.CODELET), word(row, Column.PARAMETERS), begin, end, scratch)
+                call_code(word(row, Column.CODELET), word(row, Column.PARAMETERS), begin, end, scratch)
             announce(claim, complete, waiting, asleep)
     return True
 
@@ -264,7 +264,7 @@ def _run_rows(state: int, worker: int, workers: int, scratch: int) -> bool:
         if kind == 0:
             lo, hi = word(row, Column.RANGES + 2 * worker), word(row, Column.RANGES + 2 * worker + 1)
             if lo < hi:
-                call4(word(row, Column.CODELET), word(row, Column.PARAMETERS), lo, hi, scratch)
+                call_code(word(row, Column.CODELET), word(row, Column.PARAMETERS), lo, hi, scratch)
             row += row_bytes
         elif kind == 1:
             if not _barrier(state, worker, workers):

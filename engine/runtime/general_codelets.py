@@ -10,13 +10,15 @@ from itertools import product
 from pkgutil import walk_packages
 
 from engine import codelets
-from engine.codelets.convolutions.cook_toom import LARGE, SMALL, axes_of
+from engine.codelets.convolutions.cook_toom import SMALL, Axes, axes_of, transform_of
 from engine.codelets.convolutions.depthwise_windows import depthwise_forward, depthwise_gradient
+from engine.codelets.convolutions.few_features import MOST_FACTORS, RowRun, few_features
+from engine.codelets.convolutions.linear_forms import transforming
 from engine.codelets.convolutions.overlap_add import overlap_add
 from engine.codelets.convolutions.window_filling import ColumnRun
-from engine.codelets.convolutions.winograd import kernel_transform, product_of_tiles
-from engine.codelets.convolutions.winograd_gradient import gradient_of_tiles, sums_of_taps
-from engine.codelets.language.build import Codelet
+from engine.codelets.convolutions.winograd import kernel_transform
+from engine.codelets.convolutions.winograd_runs import reading_runs, writing_runs
+from engine.codelets.language.build import Codelet, MachineCode
 from engine.codelets.language.lanes import F16_IN_F32
 from engine.codelets.pooling.overlapping_pool_gradient import overlapping_pool_gradient
 from engine.codelets.pooling.pool_gradient import pool_gradient
@@ -28,12 +30,12 @@ from engine.machine_code.processor import may_use_matrix_registers, widens_besid
 from engine.runtime import executor
 
 
-def general_codelets() -> list[Codelet]:
+def general_codelets() -> list[MachineCode]:
     """The named codelets of modules, those of usual kinds, and those for matrix registers where there are any."""
     modules = [import_module(each.name) for each in walk_packages(codelets.__path__, f"{codelets.__name__}.")]
     found = [each for module in (executor, *modules) for each in vars(module).values() if isinstance(each, Codelet)]
     without = () if may_use_matrix_registers() else (contract_bf16x3,)
-    return list(dict.fromkeys(each for each in (*found, *usual_codelets()) if each not in without))
+    return list(dict.fromkeys(each for each in (*found, *usual_codelets(), *usual_transforms()) if each not in without))
 
 
 def usual_codelets() -> list[Codelet]:
@@ -45,13 +47,11 @@ def usual_codelets() -> list[Codelet]:
         pool_windows("add", "f32", 2, 2),
         overlapping_pool_gradient("UGE", "f32", 3, 2),
         overlap_add("f32"),  # convolutions of stride 1 with few output features
+        kernel_transform("f32"),
+        few_features(RowRun(2, 1)),  # the last layers of autoencoders and GANs, also with strides of 2
+        few_features(RowRun(3, 1)),
+        few_features(RowRun(3 if MOST_FACTORS >= 9 else 1, 3)),
     ]
-    for axes in (SMALL, LARGE):  # convolutions of 3 x 3 taps, and their gradients by kernels
-        images += [kernel_transform("f32", axes), product_of_tiles("f32", "f32", axes)]
-        images += [gradient_of_tiles("f32", axes), sums_of_taps("f32", axes)]
-    one, two = axes_of(1)[0], axes_of(2)[0]
-    for axes in ((two, two), (two, one), (one, two)):  # 3 x 3 taps with strides of 2, and the phases of their gradients
-        images += [kernel_transform("f32", axes), product_of_tiles("f32", "f32", axes)]
     for step, taps in product((1, 2), (3, 5)):  # depthwise convolutions, and their gradients by kernels
         images += [depthwise_forward(ColumnRun(step, taps)), depthwise_gradient(ColumnRun(step, taps))]
     backward = [ColumnRun(1, taps, True) for taps in (2, 3, 5)]
@@ -59,3 +59,23 @@ def usual_codelets() -> list[Codelet]:
     rounding = contract_half("f16", "f16", beside=widens_beside_products(), right=F16_IN_F32)
     products = [contract_for(*types)[0] for types in (("f16",), ("f16", "f32"), ("bf16",))]
     return [*images, *products, rounding]
+
+
+def usual_transforms() -> list[MachineCode]:
+    """Transforms of the tiles of convolutions of 3 x 3 taps and more, also with strides of 2.
+
+    With strides of 2 a kernel has half of the taps in each phase, rounded up or down.
+    """
+    found: list[MachineCode] = []
+    few = [axis for taps in (1, 2, 3) for axis in axes_of(taps)]
+    pairs: list[Axes] = [(rows, columns) for rows, columns in product(few, repeat=2) if rows.taps * columns.taps > 1]
+    squares: list[Axes] = [(axis, axis) for taps in (4, 5) for axis in axes_of(taps)]
+    for axes in (SMALL, *pairs, *squares):
+        found += [
+            transforming(transform_of("taps", axes)),
+            reading_runs(transform_of("inputs", axes), "f32"),
+            writing_runs(transform_of("products", axes), "f32"),
+        ]
+        if axes[0].taps == axes[1].taps:
+            found += [reading_runs(transform_of("gradients", axes), "f32"), transforming(transform_of("sums", axes))]
+    return found

@@ -173,7 +173,7 @@ def multiply(address: int, flushes: int, hi: int, result: int) -> None:
 @codelet
 def call(codelets: int, lo: int, hi: int, function: int) -> None:
     """Calls the codelet with the parameters in two words, and stores what the function returns behind them."""
-    memory.call4(load_i64(codelets), load_i64(codelets + 8), lo, hi, 0)
+    memory.call_code(load_i64(codelets), load_i64(codelets + 8), lo, hi, 0)
     store_i64(codelets + 16, memory.call_address(function, 1, 2, 3, 4, 5))
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.codelets.convolutions.cook_toom import LARGE, SMALL
+from engine.codelets.convolutions.cook_toom import LARGE, SMALL, transform_of
 from engine.codelets.convolutions.overlap_add import OverlapAdd
-from engine.codelets.convolutions.winograd import product_of_tiles
-from engine.codelets.language.build import Codelet
+from engine.codelets.convolutions.winograd_runs import writing_runs
+from engine.codelets.language.build import MachineCode
 from engine.codelets.pooling.pool_gradient import pool_gradient
 from engine.compile import build_program
 from engine.ir import Module, Shape
@@ -26,10 +26,18 @@ from tests.program.test_pooled_windows import pooling
 from tests.program.test_winograd_strides import Case, module
 
 STRIDED = Case(32, (32, 32), 16, 32, (3, 3), (2, 2), (0, 0), (1, 1))
+TAPS = (
+    Case(16, (14, 14), 32, 64, (4, 4), (2, 2), (1, 1), (1, 1)),
+    Case(16, (14, 14), 32, 64, (5, 5), (2, 2), (1, 1), (2, 2)),
+)
 KINDS = (depthwise.forward, depthwise.by_input, depthwise.by_kernel)
 ONE, PAIR = WindowDimension(1), WindowDimension(2, 2)
 USUAL = {
-    **{f"strided, {kind}": module(kind, STRIDED) for kind in ("forward", "by input", "by kernel")},
+    **{
+        f"{each.taps} taps, stride 2, {kind}": module(kind, each)
+        for each in (STRIDED, *TAPS)
+        for kind in ("forward", "by input", "by kernel")
+    },
     **{
         f"{kind.__name__}, {taps} taps, stride {step}": kind(8, 64, 24, taps, step, 1)
         for kind in KINDS
@@ -38,7 +46,7 @@ USUAL = {
     },
     "mean pooling": pooling("f32", (8, 28, 28, 16), (ONE, PAIR, PAIR, ONE), "add"),
 }
-"""Convolutions and pooling as ResNets, MobileNets, EfficientNets and LeNets have them."""
+"""Convolutions and pooling as ResNets, MobileNets, EfficientNets, LeNets and GANs have them."""
 
 
 @pytest.mark.parametrize("usual", USUAL.values(), ids=USUAL)
@@ -46,7 +54,7 @@ def test_usual_programs_compile_no_codelet(usual: Module) -> None:
     encoded = encode_program(build_program(usual, ["variable"] * len(usual.entry.parameters), {}))
     codelets = [each for block in encoded.blocks for each in (block.codelet, *(called for _, called in block.calls))]
     listed = {each.path for each in general_codelets()}
-    assert not [each.name for each in codelets if isinstance(each, Codelet) and each.path not in listed]
+    assert not [each.name for each in codelets if isinstance(each, MachineCode) and each.path not in listed]
 
 
 def test_usual_codelets_of_images_are_in_the_list_as_programs_ask_for_them() -> None:
@@ -54,7 +62,7 @@ def test_usual_codelets_of_images_are_in_the_list_as_programs_ask_for_them() -> 
     tables = Offsets(np.arange(4) * 4), Offsets(np.zeros(1))
     work = OverlapAdd(address, address, address, *tables, window, (4,), (2,), 1, 16, 8, 8, 4, "f32")
     again = pool_gradient.__wrapped__("UGE", "f32")
-    convolutions = [product_of_tiles("f32", "f32", axes) for axes in (SMALL, LARGE)]
+    convolutions = [writing_runs(transform_of("products", axes), "f32") for axes in (SMALL, LARGE)]
     listed = {each.path for each in general_codelets()}
     for codelet in (work.encode().codelet, pool_gradient("UGE", "f32"), again, *convolutions):
         assert codelet.path in listed

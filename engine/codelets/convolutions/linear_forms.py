@@ -9,21 +9,17 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache, partial
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
-from engine.codelets.convolutions.cook_toom import Matrix
+from engine.codelets.convolutions.cook_toom import Matrix, Transform
+from engine.codelets.convolutions.transform_code import VECTOR, Span, transform_code
 from engine.codelets.language import vector
-from engine.codelets.language.build import Inner, inner
-from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.build import MachineCode
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import F32, I64, loaded_i64
-from engine.codelets.language.switched import outlined
 from engine.machine_code.llvm import ir
-from engine.machine_code.processor import lanes
 
-LANES = lanes()
 Row = tuple[Fraction, ...]
 
 
@@ -110,45 +106,32 @@ def _constant(builder: ir.IRBuilder, number: Fraction) -> ir.Value:
 
 
 @cache
-def transforming(name: str, rows: Matrix, columns: Matrix, store: str = "f32") -> Inner:
-    """Makes the function that transforms float32 blocks of some features to the element type `store`.
+def transforming(transform: Transform, store: str = "f32") -> MachineCode:
+    """The code `f(sources, targets, read, written, features)` that transforms float32 blocks of some features.
 
-    Vectors are at `read` and `written`, with an offset for each element of a block, row by row, from two tables. Of
-    results with the same offset, the first remains.
+    The results have the element type `store`. Vectors are at `read` and `written`, with an offset for each element of a
+    block, row by row, from two tables. Of results with the same offset, the first remains.
     """
-    whole, rest = (_intrinsic(name, rows, columns, store, masked) for masked in (False, True))
-    size = vector.BYTES[store]
-
-    @inner
-    def transform_features(sources: int, targets: int, read: int, written: int, features: int) -> None:
-        vectors = features // LANES
-        if vectors > 0:
-            whole(sources, targets, read, written, vectors)
-        if features % LANES != 0:
-            done = LANES * vectors
-            rest(sources, targets, read + 4 * done, written + size * done, features % LANES)
-
-    return transform_features
+    return transform_code(named(transform.name, store), 4, partial(_write, transform.rows, transform.columns, store))
 
 
-def _intrinsic(name: str, rows: Matrix, columns: Matrix, store: str, masked: bool) -> Any:
-    """The intrinsic for a number of whole vectors, or for some lanes of one."""
-
-    @intrinsic
-    def transform_vectors(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
-        outlined(builder, name + "_masked" * masked, partial(_write, rows, columns, store, masked), arguments)
-
-    return transform_vectors
+def named(name: str, element_type: str) -> str:
+    """The name of a codelet or transform for elements of a type, which is that of float32 unless it ends otherwise."""
+    return name if element_type == "f32" else f"{name}_{element_type}"
 
 
 def _write(
-    rows: Matrix, columns: Matrix, store: str, masked: bool, builder: ir.IRBuilder, *arguments: ir.Value
+    rows: Matrix,
+    columns: Matrix,
+    store: str,
+    builder: ir.IRBuilder,
+    mask: ir.Value | None,
+    span: Span,
+    *arguments: ir.Value,
 ) -> None:
     """Writes the function of a transform."""
-    sources, targets, read, written, count = arguments
-    mask = vector.lane_mask(builder, count) if masked else None
-    end = I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES))
-    loop = EmittedLoop(builder, "vectors", I64(0), end, I64(4 * LANES))
+    sources, targets, read, written = arguments
+    loop = EmittedLoop(builder, "vectors", *span, I64(VECTOR))
     read, written = builder.add(read, loop.at), builder.add(written, offset_in(builder, loop.at, store))
     height, width = len(rows[0]), len(columns[0])
     across = []

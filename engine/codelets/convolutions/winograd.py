@@ -9,18 +9,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from engine.codelets.convolutions.cook_toom import (
-    KERNEL_BLOCK,
-    Axes,
-    positions,
-    taps_of,
-    transform_of,
-)
-from engine.codelets.convolutions.linear_forms import transforming
-from engine.codelets.convolutions.winograd_runs import writing_runs
-from engine.codelets.convolutions.winograd_tiles import TiledImages, TiledPart, Tiles, fill_zeros, reading_tiles
-from engine.codelets.language.build import Codelet, Inner, inner
-from engine.codelets.language.memory import load_i64, store_f32, store_i64
+from engine.codelets.convolutions.cook_toom import KERNEL_BLOCK
+from engine.codelets.convolutions.linear_forms import named
+from engine.codelets.convolutions.winograd_tiles import TiledImages, TiledPart, Tiles, fill_zeros, read_tiles
+from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.memory import call_code, load_i64, store_f32, store_i64
 from engine.codelets.language.record import Address, Table, word
 from engine.codelets.products.contract import Operands
 from engine.codelets.products.contract_fields import RightOperand
@@ -42,9 +35,11 @@ class Kernel(RightOperand):
     The result is [position, panel, part, input feature, output feature of the panel]: packed panels.
     """
 
+    transform: Address = 0  # code of the taps' transform
     transformed: Address
     features: int  # input features of a part
     parts: int
+    tap_count: int  # of a part
     numbers: Table  # [part, tap of the part]: the tap's number in B; -1 for taps that are zeros
     taps: Table  # where in scratch the taps of a part are
     positions: Table  # offsets of positions
@@ -57,7 +52,6 @@ class TransformedProduct(Tiles):
     The transformed tiles of A are in scratch, [position, vector of features, tile, feature of the vector].
     """
 
-    c: TiledImages
     features: int  # of A, of all parts, each of whole vectors if there are several
     parts: Table  # offsets of the transformed inputs that each part of the kernel multiplies
     part_count: int
@@ -78,10 +72,9 @@ class TransformedProduct(Tiles):
 
 
 @cache
-def kernel_transform(element_type: str, axes: Axes) -> Codelet:
-    """Makes the `winograd_kernel` for kernels of this type and these tiles."""
-    pack_panel, transform, taps = packing(element_type).panel, transform_of("taps", axes), taps_of(axes)
-    transform_kernel = transforming(transform.name, transform.rows, transform.columns)
+def kernel_transform(element_type: str) -> Codelet:
+    """Makes the `winograd_kernel` for kernels of this type."""
+    pack_panel = packing(element_type).panel
 
     @inner
     def pack_tap(at: Operands, number: int, column: int, width: int, feature: int, count: int, target: int) -> None:
@@ -97,6 +90,7 @@ def kernel_transform(element_type: str, axes: Axes) -> Codelet:
         """Unit: a panel of output features and KERNEL_BLOCK input features of a part."""
         features, columns = word(parameters, Kernel.FEATURES), word(parameters, Kernel.COLUMNS)
         blocks, parts = (features + KERNEL_BLOCK - 1) // KERNEL_BLOCK, word(parameters, Kernel.PARTS)
+        taps, transform = word(parameters, Kernel.TAP_COUNT), word(parameters, Kernel.TRANSFORM)
         at = Operands(parameters, 0, word(parameters, Kernel.B), 0, scratch)
         packed = scratch + word(parameters, Kernel.PACKED)
         for unit in range(lo, hi):
@@ -111,15 +105,9 @@ def kernel_transform(element_type: str, axes: Axes) -> Codelet:
             target += (part * features + feature) * pitch
             sources, targets = word(parameters, Kernel.TAPS), word(parameters, Kernel.POSITIONS)
             for i in range(count):
-                transform_kernel(sources, targets, packed + i * pitch, target + i * pitch, pitch // 4)
+                call_code(transform, sources, targets, packed + i * pitch, target + i * pitch, pitch // 4)
 
-    return Codelet(transform_units, codelet_name("winograd_kernel", axes, element_type), in_vectors=True)
-
-
-def codelet_name(codelet: str, axes: Axes, *types: str) -> str:
-    """A codelet's name, with its element types unless all are f32. The function has another: transforms use these."""
-    codelet += f"_{axes[0].name}_{axes[1].name}"
-    return codelet if set(types) == {"f32"} else "_".join((codelet, *types))
+    return Codelet(transform_units, named("winograd_kernel", element_type), in_vectors=True)
 
 
 @inner
@@ -129,36 +117,30 @@ def fill_features(table: int, count: int, vector: int, first: int) -> None:
         store_i64(table + 8 * i, first + i // LANES * vector + 4 * (i % LANES))
 
 
-@cache
-def _output_stores(element_type: str, axes: Axes) -> Inner:
-    transform = transform_of("products", axes)
-    transform_products, (tile_rows, tile_columns) = writing_runs(transform, element_type), transform.outputs
-
-    @inner
-    def store_outputs(parameters: int, tile: int, count: int, scratch: int) -> None:
-        """Transforms the products of `count` tiles to outputs."""
-        row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
-        row, column, table = tile // row_tiles, tile % row_tiles, scratch + word(parameters, Tiles.ROWS)
-        source = scratch + word(parameters, TransformedProduct.PRODUCTS_AT)
-        pitch, size = word(parameters, TransformedProduct.TILE_M), word(parameters, TransformedProduct.POSITION_M)
-        images = parameters + 8 * TransformedProduct.C
-        stride, step = word(images, TiledImages.ROW), word(images, TiledImages.COLUMN)
-        whole, outputs = TiledPart.read(word(images, TiledImages.PARTS)), word(images, TiledImages.FEATURES)
-        while count > 0:
-            run = min(count, row_tiles - column)
-            first = tile_rows * (row % image_rows)
-            c = word(images, TiledImages.ARRAY) + row // image_rows * word(images, TiledImages.IMAGE) + first * stride
-            # A row that does not exist is written to the first row's place, before the first row's own values.
-            for i in range(tile_rows):
-                exists = first + i < whole.rows
-                store_i64(table + 8 * i, c + i * stride if exists else c)
-            begin, ahead = tile_columns * column, tile_rows * stride
-            transform_products(table, step, begin, whole.columns, run, source, pitch, size, ahead, outputs)
-            source += run * pitch
-            count -= run
-            row, column = row + 1, 0
-
-    return store_outputs
+@inner
+def store_outputs(parameters: int, tile: int, count: int, scratch: int) -> None:
+    """Transforms the products of `count` tiles to outputs."""
+    row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
+    row, column, table = tile // row_tiles, tile % row_tiles, scratch + word(parameters, Tiles.ROWS)
+    source = scratch + word(parameters, TransformedProduct.PRODUCTS_AT)
+    pitch, size = word(parameters, TransformedProduct.TILE_M), word(parameters, TransformedProduct.POSITION_M)
+    images, tile_rows = parameters + 8 * TransformedProduct.C, word(parameters, Tiles.TILE_ROWS)
+    transform = word(images, TiledImages.TRANSFORM)
+    stride, step = word(images, TiledImages.ROW), word(images, TiledImages.COLUMN)
+    whole, outputs = TiledPart.read(word(images, TiledImages.PARTS)), word(images, TiledImages.FEATURES)
+    while count > 0:
+        run = min(count, row_tiles - column)
+        first = tile_rows * (row % image_rows)
+        c = word(images, TiledImages.ARRAY) + row // image_rows * word(images, TiledImages.IMAGE) + first * stride
+        # A row that does not exist is written to the first row's place, before the first row's own values.
+        for i in range(tile_rows):
+            exists = first + i < whole.rows
+            store_i64(table + 8 * i, c + i * stride if exists else c)
+        begin, ahead = word(parameters, Tiles.TILE_COLUMNS) * column, tile_rows * stride
+        call_code(transform, table, step, begin, whole.columns, run, source, pitch, size, ahead, outputs)
+        source += run * pitch
+        count -= run
+        row, column = row + 1, 0
 
 
 @inner
@@ -189,29 +171,23 @@ def multiply_positions(parameters: int, tiles: int, count: int, scratch: int) ->
         m += word(parameters, TransformedProduct.POSITION_M)
 
 
-@cache
-def product_of_tiles(element_type: str, result_type: str, axes: Axes) -> Codelet:
-    """Makes `winograd_product` from one image type to another, by these tiles."""
-    read_tiles, store_outputs = reading_tiles("inputs", axes, element_type), _output_stores(result_type, axes)
-    count_of_positions = positions(axes)
+def _winograd_product(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Unit: some tiles. Tiles of all units are multiplied in blocks: each tile is independent of the others."""
+    given, images = TransformedProduct.read(parameters), parameters + 8 * TransformedProduct.A
+    features, places, block = word(images, TiledImages.FEATURES), scratch + given.rows_of_a, given.block_tiles
+    fill_progression(scratch + given.rows_of_m, block, given.tile_m)
+    for part in range(given.part_count):
+        table = scratch + given.k_of_a + 8 * part * features
+        fill_features(table, features, given.vector_a, load_i64(given.parts + 8 * part))
+    fill_zeros(parameters, scratch)
+    inputs, pitches = scratch + given.inputs_at, (VECTOR, given.vector_a, given.position_a)
+    further = given.below, given.beside
+    end = min(hi * given.unit_tiles, given.tiles)
+    for tile in range(lo * given.unit_tiles, end, block):
+        count = min(block, end - tile)
+        read_tiles(parameters, images, further, tile, count, 0, given.features, inputs, pitches, places, scratch)
+        multiply_positions(parameters, count, given.positions, scratch)
+        store_outputs(parameters, tile, count, scratch)
 
-    def multiply_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        """Unit: some tiles. Tiles of all units are multiplied in blocks: each tile is independent of the others."""
-        given, images = TransformedProduct.read(parameters), parameters + 8 * TransformedProduct.A
-        features, places, block = word(images, TiledImages.FEATURES), scratch + given.rows_of_a, given.block_tiles
-        fill_progression(scratch + given.rows_of_m, block, given.tile_m)
-        for part in range(given.part_count):
-            table = scratch + given.k_of_a + 8 * part * features
-            fill_features(table, features, given.vector_a, load_i64(given.parts + 8 * part))
-        fill_zeros(parameters, scratch)
-        inputs, pitches = scratch + given.inputs_at, (VECTOR, given.vector_a, given.position_a)
-        further = given.below, given.beside
-        end = min(hi * given.unit_tiles, given.tiles)
-        for tile in range(lo * given.unit_tiles, end, block):
-            count = min(block, end - tile)
-            read_tiles(parameters, images, further, tile, count, 0, given.features, inputs, pitches, places, scratch)
-            multiply_positions(parameters, count, count_of_positions, scratch)
-            store_outputs(parameters, tile, count, scratch)
 
-    name = codelet_name("winograd_product", axes, element_type, result_type)
-    return Codelet(multiply_units, name, (library("f32"),), in_vectors=True)
+winograd_product = Codelet(_winograd_product, "winograd_product", (library("f32"),), in_vectors=True)

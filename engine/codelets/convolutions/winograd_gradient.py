@@ -6,15 +6,12 @@ separately for each position of a tile; `winograd_sums` adds the partial sums an
 
 from __future__ import annotations
 
-from functools import cache
-
-from engine.codelets.convolutions.cook_toom import GRADIENT_BLOCK, Axes, positions, taps_of, transform_of
-from engine.codelets.convolutions.linear_forms import transforming
+from engine.codelets.convolutions.cook_toom import GRADIENT_BLOCK
 from engine.codelets.convolutions.overlap_add import add_floats
-from engine.codelets.convolutions.winograd import codelet_name, fill_features, multiply_panel
-from engine.codelets.convolutions.winograd_tiles import TiledImages, Tiles, fill_zeros, reading_tiles
+from engine.codelets.convolutions.winograd import fill_features, multiply_panel
+from engine.codelets.convolutions.winograd_tiles import TiledImages, Tiles, fill_zeros, read_tiles
 from engine.codelets.language.build import Codelet, inner
-from engine.codelets.language.memory import load_i64
+from engine.codelets.language.memory import call_code, load_i64
 from engine.codelets.language.record import Address, Record, Table, word
 from engine.codelets.products.micro_kernel import library
 from engine.codelets.products.narrow_products import OF_FEATURES, VECTOR, narrow_products
@@ -33,7 +30,6 @@ class Gradient(Tiles):
     are [share of the tiles, position, input feature, output feature].
     """
 
-    c: TiledImages
     features: int  # of A, of all parts, each of whole vectors if there are several
     group: int  # neighbouring features that exist, and as many with those of their last vector
     whole_group: int
@@ -62,6 +58,9 @@ class Sums(Record):
     sums: Address
     c: Address
     addends: Table  # offsets of partial sums
+    transform: Address = 0  # code of the sums' transform
+    position_count: int
+    tap_count: int  # of a part
     count: int
     outputs: int
     feature_sums: int
@@ -119,75 +118,66 @@ def add_features(
         sums += word(parameters, Gradient.POSITION_SUMS)
 
 
-@cache
-def gradient_of_tiles(element_type: str, axes: Axes) -> Codelet:
-    """Makes the `winograd_gradient` of images and gradients of one type, by these tiles."""
-    read_inputs, read_gradients = (reading_tiles(kind, axes, element_type) for kind in ("inputs", "gradients"))
-    count_of_positions = positions(axes)
-
-    @inner
-    def transform_gradients(parameters: int, tile: int, count: int, scratch: int) -> None:
-        """Transforms the gradients of `count` tiles' outputs to packed panels; outputs that do not exist are zeros."""
-        images, size = parameters + 8 * Gradient.C, word(parameters, Gradient.POSITION_G)
-        for feature in range(0, word(images, TiledImages.FEATURES), PANEL):
-            width = min(PANEL, word(images, TiledImages.FEATURES) - feature)
-            target = scratch + word(parameters, Gradient.GRADIENTS_AT) + 4 * feature * count
-            pitches = packed_pitch(width), VECTOR, size
-            read_gradients(parameters, images, (0, 0), tile, count, feature, width, target, pitches, 0, scratch)
-
-    def multiply_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        """Unit: GRADIENT_BLOCK input features of a share of the tiles. Neighbouring features are computed together."""
-        given, images = Gradient.read(parameters), parameters + 8 * Gradient.A
-        features, block = given.features, given.block_tiles
-        most, places = min(features, ROWS), scratch + given.k
-        fill_features(scratch + given.features_of_a, most, given.vector_a, 0)
-        fill_progression(scratch + given.rows_of_sums, most, given.feature_sums)
-        fill_zeros(parameters, scratch)
-        blocks, share_tiles = (features + GRADIENT_BLOCK - 1) // GRADIENT_BLOCK, given.share_tiles
-        inputs, pitches = scratch + given.inputs_at, (VECTOR, given.vector_a, given.position_a)
-        further = given.below, given.beside
-        unit = lo
-        while unit < hi:
-            feature, share = unit % blocks * GRADIENT_BLOCK, unit // blocks
-            run = min(hi - unit, blocks - unit % blocks)
-            count = min(run * GRADIENT_BLOCK, features - feature)
-            sums = given.sums + share * given.share_bytes
-            first, end = share * share_tiles, min((share + 1) * share_tiles, given.tiles)
-            for tile in range(first, end, block):
-                tiles = min(block, end - tile)
-                read_inputs(parameters, images, further, tile, tiles, feature, count, inputs, pitches, places, scratch)
-                transform_gradients(parameters, tile, tiles, scratch)
-                adds = 1 if tile > first else 0
-                add_products(parameters, tiles, feature, count, sums, adds, count_of_positions, scratch)
-            unit += run
-
-    name = codelet_name("winograd_gradient", axes, element_type)
-    return Codelet(multiply_units, name, (library("f32"),), in_vectors=True)
+@inner
+def transform_gradients(parameters: int, tile: int, count: int, scratch: int) -> None:
+    """Transforms the gradients of `count` tiles' outputs to packed panels; outputs that do not exist are zeros."""
+    images, size = parameters + 8 * Gradient.C, word(parameters, Gradient.POSITION_G)
+    for feature in range(0, word(images, TiledImages.FEATURES), PANEL):
+        width = min(PANEL, word(images, TiledImages.FEATURES) - feature)
+        target = scratch + word(parameters, Gradient.GRADIENTS_AT) + 4 * feature * count
+        pitches = packed_pitch(width), VECTOR, size
+        read_tiles(parameters, images, (0, 0), tile, count, feature, width, target, pitches, 0, scratch)
 
 
-@cache
-def sums_of_taps(result_type: str, axes: Axes) -> Codelet:
-    """Makes the `winograd_sums` whose taps have this type."""
-    transform, count_of_positions, taps = transform_of("sums", axes), positions(axes), taps_of(axes)
-    transform_sums = transforming(transform.name, transform.rows, transform.columns, result_type)
+def _winograd_gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Unit: GRADIENT_BLOCK input features of a share of the tiles. Neighbouring features are computed together."""
+    given, images = Gradient.read(parameters), parameters + 8 * Gradient.A
+    features, block = given.features, given.block_tiles
+    most, places = min(features, ROWS), scratch + given.k
+    fill_features(scratch + given.features_of_a, most, given.vector_a, 0)
+    fill_progression(scratch + given.rows_of_sums, most, given.feature_sums)
+    fill_zeros(parameters, scratch)
+    blocks, share_tiles = (features + GRADIENT_BLOCK - 1) // GRADIENT_BLOCK, given.share_tiles
+    inputs, pitches = scratch + given.inputs_at, (VECTOR, given.vector_a, given.position_a)
+    further = given.below, given.beside
+    unit = lo
+    while unit < hi:
+        feature, share = unit % blocks * GRADIENT_BLOCK, unit // blocks
+        run = min(hi - unit, blocks - unit % blocks)
+        count = min(run * GRADIENT_BLOCK, features - feature)
+        sums = given.sums + share * given.share_bytes
+        first, end = share * share_tiles, min((share + 1) * share_tiles, given.tiles)
+        for tile in range(first, end, block):
+            tiles = min(block, end - tile)
+            read_tiles(parameters, images, further, tile, tiles, feature, count, inputs, pitches, places, scratch)
+            transform_gradients(parameters, tile, tiles, scratch)
+            adds = 1 if tile > first else 0
+            add_products(parameters, tiles, feature, count, sums, adds, given.positions, scratch)
+        unit += run
 
-    def sum_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        given = Sums.read(parameters)
-        added = scratch + given.added
-        for unit in range(lo, hi):
-            part, feature = unit // given.features, unit % given.features
-            source = given.sums + load_i64(given.parts + 8 * part) + feature * given.feature_sums
-            c, to = given.c + feature * given.feature_c, given.taps + 8 * part * taps
-            if given.count == 1:
-                transform_sums(given.positions, to, source, c, given.outputs)
-                continue
-            for position in range(count_of_positions):
-                first, target = (
-                    source + load_i64(given.positions + 8 * position),
-                    added + load_i64(given.places + 8 * position),
-                )
-                for column in range(0, given.outputs, LANES):
-                    add_floats(first + 4 * column, given.addends, given.count, target + 4 * column, LANES)
-            transform_sums(given.places, to, added, c, given.outputs)
 
-    return Codelet(sum_units, codelet_name("winograd_sums", axes, result_type), in_vectors=True)
+winograd_gradient = Codelet(_winograd_gradient, "winograd_gradient", (library("f32"),), in_vectors=True)
+
+
+def _winograd_sums(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Adds the partial sums of units lo <= unit < hi, and transforms them to taps."""
+    given = Sums.read(parameters)
+    added = scratch + given.added
+    for unit in range(lo, hi):
+        part, feature = unit // given.features, unit % given.features
+        source = given.sums + load_i64(given.parts + 8 * part) + feature * given.feature_sums
+        c, to = given.c + feature * given.feature_c, given.taps + 8 * part * given.tap_count
+        if given.count == 1:
+            call_code(given.transform, given.positions, to, source, c, given.outputs)
+            continue
+        for position in range(given.position_count):
+            first, target = (
+                source + load_i64(given.positions + 8 * position),
+                added + load_i64(given.places + 8 * position),
+            )
+            for column in range(0, given.outputs, LANES):
+                add_floats(first + 4 * column, given.addends, given.count, target + 4 * column, LANES)
+        call_code(given.transform, given.places, to, added, c, given.outputs)
+
+
+winograd_sums = Codelet(_winograd_sums, "winograd_sums", in_vectors=True)

@@ -9,22 +9,18 @@ A table has the address of column 0, int64, for each row of a tile. Columns are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
 from engine.codelets.convolutions.cook_toom import Matrix, Transform
-from engine.codelets.convolutions.linear_forms import applied, offset_in, paired_rows
+from engine.codelets.convolutions.linear_forms import applied, named, offset_in, paired_rows
+from engine.codelets.convolutions.transform_code import LANES, VECTOR, Span, transform_code
 from engine.codelets.language import vector
-from engine.codelets.language.build import Inner, inner
-from engine.codelets.language.intrinsic import intrinsic
+from engine.codelets.language.build import MachineCode
 from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I64, call, loaded_i64, prefetch_at
-from engine.codelets.language.switched import outlined
 from engine.machine_code.llvm import ir
-from engine.machine_code.processor import lanes, registers
+from engine.machine_code.processor import registers
 
-LANES = lanes()
 LINE = 64  # bytes of a cache line
 
 
@@ -39,103 +35,45 @@ def _groups(transform: Transform) -> list[tuple[int, ...]]:
 
 
 @cache
-def reading_runs(transform: Transform, element_type: str) -> Inner:
-    """Makes the function that transforms tiles of an image, inputs or gradients of outputs, to float32."""
-    whole, rest = (_intrinsic(_reading, transform, element_type, masked) for masked in (False, True))
+def reading_runs(transform: Transform, element_type: str) -> MachineCode:
+    """The code that transforms tiles of an image, inputs or gradients of outputs, to float32.
 
-    @inner
-    def transform_run(
-        rows: int,
-        stride: int,
-        column: int,
-        columns: int,
-        tiles: int,
-        target: int,
-        pitches: tuple[int, int, int],
-        ahead: int,
-        features: int,
-    ) -> None:
-        """Stores vector v of position p of tile i at target + i * tile + v * vector + p * position: the `pitches`.
-
-        The first tile begins at `column`; columns outside 0 <= column < `columns` are zeros, and are not read. The
-        memory `ahead` bytes after a tile's last rows is prefetched.
-        """
-        vectors, (tile, vector, position) = features // LANES, pitches
-        if vectors > 0:
-            whole(rows, stride, column, columns, tiles, target, tile, vector, position, ahead, 0, vectors)
-        if features % LANES != 0:
-            done = target + vectors * vector
-            rest(rows, stride, column, columns, tiles, done, tile, vector, position, ahead, vectors, features % LANES)
-
-    return transform_run
+    `f(rows, stride, column, columns, tiles, target, tile, vector, position, ahead, features)` stores vector v of
+    position p of tile i at target + i * tile + v * vector + p * position. The first tile begins at `column`; columns
+    outside 0 <= column < `columns` are zeros, and are not read. The memory `ahead` bytes after a tile's last rows is
+    prefetched.
+    """
+    return transform_code(named(transform.name, element_type), 10, partial(_reading, (transform, element_type)))
 
 
 @cache
-def writing_runs(transform: Transform, element_type: str) -> Inner:
-    """Makes the function that transforms products to tiles of an image of this type."""
-    whole, rest = (_intrinsic(_writing, transform, element_type, masked) for masked in (False, True))
+def writing_runs(transform: Transform, element_type: str) -> MachineCode:
+    """The code that transforms products to tiles of an image of this type.
 
-    @inner
-    def transform_run(
-        rows: int,
-        stride: int,
-        column: int,
-        columns: int,
-        tiles: int,
-        source: int,
-        tile: int,
-        position: int,
-        ahead: int,
-        features: int,
-    ) -> None:
-        """Reads position p of tile i at source + i * tile + p * position; writes no columns from `columns` on.
-
-        Results are stored from the last to the first, so where rows share an address, the first of them remains. The
-        memory `ahead` bytes after a tile is prefetched for writing.
-        """
-        vectors = features // LANES
-        if vectors > 0:
-            whole(rows, stride, column, columns, tiles, source, tile, 0, position, ahead, 0, vectors)
-        if features % LANES != 0:
-            rest(rows, stride, column, columns, tiles, source, tile, 0, position, ahead, vectors, features % LANES)
-
-    return transform_run
-
-
-def _intrinsic(body: Callable[..., None], transform: Transform, element_type: str, masked: bool) -> Any:
-    """Makes the intrinsic for whole vectors from `begin` on, or for some lanes of the vector there."""
-
-    name = f"{transform.name}_run_{element_type}" + "_masked" * masked
-
-    def write(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
-        *leading, begin, count = arguments
-        mask = vector.lane_mask(builder, count) if masked else None
-        begin = builder.mul(begin, I64(4 * LANES))
-        end = builder.add(begin, I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES)))
-        body(builder, (transform, element_type), mask, (begin, end), *leading)
-
-    @intrinsic
-    def transform_vectors(builder: ir.IRBuilder, *arguments: ir.Value) -> None:
-        outlined(builder, name, write, arguments)
-
-    return transform_vectors
+    `f(rows, stride, column, columns, tiles, source, tile, position, ahead, features)` reads position p of tile i at
+    source + i * tile + p * position; it writes no columns from `columns` on. Results are stored from the last to the
+    first, so where rows share an address, the first of them remains. The memory `ahead` bytes after a tile is
+    prefetched for writing.
+    """
+    return transform_code(named(transform.name, element_type), 9, partial(_writing, (transform, element_type)))
 
 
 def _reading(
-    builder: ir.IRBuilder,
     transformed: tuple[Transform, str],
+    builder: ir.IRBuilder,
     mask: ir.Value | None,
-    span: tuple[ir.Value, ir.Value],
+    span: Span,
     *arguments: ir.Value,
 ) -> None:
     """Transforms vector by vector, along the run, in each group of rows: columns that tiles share are loaded once."""
     transform, element_type = transformed
     table, stride, _, _, _, target, _, vector_pitch, _, ahead = arguments
-    vectors = EmittedLoop(builder, "vectors", *span, I64(4 * LANES), [target])
+    target = builder.add(target, builder.mul(builder.udiv(span[0], I64(VECTOR)), vector_pitch))
+    vectors = EmittedLoop(builder, "vectors", *span, I64(VECTOR), [target])
     first_byte, target = offset_in(builder, vectors.at, element_type), vectors.carried[0]
     rows = [builder.add(row, first_byte) for row in _rows(builder, table, len(transform.rows[0]))]
     # Each vector of a cache line prefetches other columns.
-    share = builder.and_(builder.udiv(vectors.at, I64(4 * LANES)), I64(_vectors_of_line(element_type) - 1))
+    share = builder.and_(builder.udiv(vectors.at, I64(VECTOR)), I64(_vectors_of_line(element_type) - 1))
     ahead = builder.add(ahead, builder.mul(share, stride))
     for group in _groups(transform):
         _read_run(builder, transformed, group, rows, mask, ahead, target, *arguments)
@@ -198,15 +136,15 @@ def _tiles_inside(
 
 
 def _writing(
-    builder: ir.IRBuilder,
     transformed: tuple[Transform, str],
+    builder: ir.IRBuilder,
     mask: ir.Value | None,
-    span: tuple[ir.Value, ir.Value],
+    span: Span,
     *arguments: ir.Value,
 ) -> None:
     """Transforms tile by tile: the products of a tile are contiguous."""
     transform, element_type = transformed
-    table, stride, first, columns, tiles, source, tile, _, position, ahead = arguments
+    table, stride, first, columns, tiles, source, tile, position, ahead = arguments
     rows, outputs = _rows(builder, table, transform.outputs[0]), transform.outputs[1]
     run = EmittedLoop(builder, "tiles", I64(0), tiles, I64(1), [first, source, builder.mul(first, stride)])
     at, read, begin = run.carried
@@ -222,7 +160,7 @@ def _writing(
         for each in offsets:
             prefetch_at(builder, builder.add(builder.add(row, written), each), writes=True)
     lines.close()
-    vectors = EmittedLoop(builder, "vectors", *span, I64(4 * LANES))
+    vectors = EmittedLoop(builder, "vectors", *span, I64(VECTOR))
     first_byte = offset_in(builder, vectors.at, element_type)
     targets = [builder.add(row, first_byte) for row in rows]
     for group in _written_groups(transform):

@@ -14,7 +14,7 @@ from engine.codelets.fourier.spectra import divided, multiplied, paired, parted,
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.encoded import Encoded
 from engine.codelets.language.lanes import ITEM_BYTES
-from engine.codelets.language.memory import call4, pointer, store_i64
+from engine.codelets.language.memory import call_code, pointer, store_i64
 from engine.codelets.language.record import Address, Record, block
 from engine.codelets.language.register_transpose import LANES, lanes_transposed
 from engine.codelets.language.scratch import after, space_of
@@ -166,7 +166,7 @@ def fourier(element_type: str, lanes: FourierLanes) -> Codelet:
             store_i64(block + 8 * Pass.REST, rest)
             store_i64(block + 8 * Pass.STRIDE, stride)
             store_i64(block + 8 * Pass.ROOTS, roots)
-            call4(factor.codelet, block, 0, 0, 0)
+            call_code(factor.codelet, block, 0, 0, 0)
             roots += 2 * item * (rest - 1) * (factor.radix - 1)
             stride *= factor.radix
             x, y = y, x

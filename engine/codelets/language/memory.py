@@ -88,9 +88,9 @@ prefetch, prefetch_to_second_level = _prefetching(3), _prefetching(2)
 
 
 @intrinsic
-def call4(builder: ir.IRBuilder, address: ir.Value, *arguments: ir.Value) -> None:
-    """`call4(address, parameters, lo, hi, scratch)` calls the codelet at an address."""
-    function = ir.FunctionType(VOID, [I64] * 4)
+def call_code(builder: ir.IRBuilder, address: ir.Value, *arguments: ir.Value) -> None:
+    """Calls the machine code at an address, such as a codelet's with parameters, lo, hi and scratch."""
+    function = ir.FunctionType(VOID, [I64] * len(arguments))
     builder.call(builder.inttoptr(address, function.as_pointer()), arguments)
 
 

@@ -13,7 +13,7 @@ from engine.codelets.host.rows import copy_memory
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.lanes import SIDE_BY_SIDE
-from engine.codelets.language.memory import call4, load_i8, load_i64, store_i8, store_i64
+from engine.codelets.language.memory import call_code, load_i8, load_i64, store_i8, store_i64
 from engine.codelets.language.record import Address, Record, block, word
 from engine.codelets.language.scratch import after
 from engine.codelets.rows.row_sums import (
@@ -132,7 +132,7 @@ def reduced_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
         store_i64(block + 8 * given.grain, count)
         store_i64(block + 8 * given.extent, count)
         store_i64(block + 8 * given.result, word(reader, given.result) + given.pitch * unit)
-        call4(summed.reader, block, 0, 1, scratch)
+        call_code(summed.reader, block, 0, 1, scratch)
 
 
 @frozen

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from engine.codelets.host.rows import copy_memory
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded, HostWork, encoded_loop
-from engine.codelets.language.memory import call4, load_i64, pointer, store_i64
+from engine.codelets.language.memory import call_code, load_i64, pointer, store_i64
 from engine.codelets.language.record import Address, Record, block
 from engine.codelets.language.scratch import ScratchSpace, after, space_of
 from engine.codelets.rows.index_walk import load_index
@@ -166,7 +166,7 @@ def row_sums(parameters: int, lo: int, hi: int, scratch: int) -> None:
         begin, end = entries_of(given, chunk)
         sum_rows(parameters, given, sums, begin, end)
         put_sums(parameters, given, block, sums - chunk * given.chunk_bytes)
-        call4(given.reader, block, chunk, chunk + 1, scratch)
+        call_code(given.reader, block, chunk, chunk + 1, scratch)
         clear_rows(given, sums, begin, end)
 
 

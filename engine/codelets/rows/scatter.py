@@ -16,7 +16,7 @@ from math import prod
 
 from engine.codelets.host.rows import copy_bytes
 from engine.codelets.language.build import codelet, inner
-from engine.codelets.language.memory import call4
+from engine.codelets.language.memory import call_code
 from engine.codelets.language.record import Address, Record
 from engine.codelets.rows.index_walk import (
     Dimension,
@@ -85,7 +85,7 @@ def _combine_window(given: Scatter, windows: int, target: int, update: int, exte
             if given.combiner == 0:
                 copy_bytes(old, new, size * given.element_bytes)
             else:
-                call4(given.combiner, old, new, size, others)
+                call_code(given.combiner, old, new, size, others)
 
 
 @codelet

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from engine.codelets.host.rows import copy_memory
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.encoded import Encoded, HostWork
-from engine.codelets.language.memory import call4, load_i8, load_i32, load_i64, store_i8, store_i32, store_i64
+from engine.codelets.language.memory import call_code, load_i8, load_i32, load_i64, store_i8, store_i32, store_i64
 from engine.codelets.language.record import Address, Record, block, word
 from engine.codelets.language.scratch import after
 from engine.codelets.rows.index_walk import fetch_lines
@@ -112,7 +112,7 @@ def _probe(given: Touching, reader: int, block: int, rows: int, probed: int, scr
                 if table.kind == DRIFTING:
                     value = NEGATIVE_ZERO if at < 2 * width else NEGATIVE_ZERO + LEAST_NORMAL if at < 3 * width else ONE
                 store_i32(first + 4 * at, value)
-    call4(reader, block, 0, probed, scratch)
+    call_code(reader, block, 0, probed, scratch)
 
 
 @inner
@@ -222,14 +222,14 @@ def _update_touched(given: Touching, block: int, first: int, end: int, scratch: 
     done, row = first, _next_touched(flags, first, end)
     while row < end:
         if drift != 0 and done < row:
-            call4(drift, block, done, row, scratch)
+            call_code(drift, block, done, row, scratch)
         begin = row
         while row < end and load_i8(flags + row) != 0:
             row += 1
-        call4(given.summed.reader, block, begin, row, scratch)
+        call_code(given.summed.reader, block, begin, row, scratch)
         done, row = row, _next_touched(flags, row, end)
     if drift != 0 and done < end:
-        call4(drift, block, done, end, scratch)
+        call_code(drift, block, done, end, scratch)
 
 
 @codelet
@@ -261,7 +261,7 @@ def touched_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
         if known and count & 0xFFFFFFFF <= chunk_rows // MOST_TOUCHED:
             _update_touched(given, block, first, last, scratch)
         else:
-            call4(summed.reader, block, first, last, scratch)
+            call_code(summed.reader, block, first, last, scratch)
         if not known:
             flagged = (fields.generation << 32) + _flag(given, first, last) if keeps else 0
             store_i64(fields.counts + 8 * chunk, flagged)

@@ -19,7 +19,7 @@ from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import (
     I32,
     I64,
-    call4,
+    call_code,
     fence,
     fetch_and_add,
     load_acquire,
@@ -166,7 +166,7 @@ def _begin(pool: int, member: int) -> None:
 def work_as(pool: int, worker: int) -> None:
     """Runs the call as one of its workers."""
     scratch = word(pool, ThreadPool.SCRATCH) + worker * word(pool, ThreadPool.SCRATCH_BYTES)
-    call4(
+    call_code(
         word(pool, ThreadPool.EXECUTOR), word(pool, ThreadPool.STATE), worker, word(pool, ThreadPool.WORKERS), scratch
     )
 

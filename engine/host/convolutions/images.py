@@ -72,13 +72,18 @@ class Images(Addressed):
         whole = self.address.buffer.shape.elements == images * rows * elements
         return Partition(elements, images * rows, unit_rows) if dense and whole else None
 
-    def record(self, parts: tuple[TilePart, ...], steps: Pair = (1, 1)) -> Any:
-        """The words of `TiledImages` for tiles of these parts, whose elements are `steps` of the images' apart."""
+    def record(self, height: int, parts: tuple[TilePart, ...], steps: Pair = (1, 1)) -> Any:
+        """The words of `TiledImages` for tiles of these parts, whose elements are `steps` of the images' apart.
+
+        A tile has `height` rows of elements.
+        """
         from engine.codelets.convolutions import winograd_tiles
 
         image, row, column = self.strides
         return winograd_tiles.TiledImages(
             array=self.address,
+            height=height,
+            item=Shape(self.element_type).dtype.itemsize,
             features=self.features,
             image=image,
             row=row * steps[0],

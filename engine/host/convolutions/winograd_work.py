@@ -23,8 +23,10 @@ from engine.codelets.convolutions.cook_toom import (
     positions,
     taps_of,
     tiles_of,
+    transform_of,
     whole_vectors,
 )
+from engine.codelets.language.build import MachineCode
 from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
@@ -71,6 +73,7 @@ class WinogradKernel(HostWork):
 
     def encode(self) -> Encoded:
         """The fields of B, then those of the transform; scratch has offsets of columns, and the taps of a part."""
+        from engine.codelets.convolutions.linear_forms import transforming
         from engine.codelets.convolutions.winograd import TAP_BYTES, Kernel, kernel_transform
 
         item, layout = Shape(self.element_type).dtype.itemsize, ScratchLayout()
@@ -80,12 +83,14 @@ class WinogradKernel(HostWork):
             transformed=self.transformed,
             features=self.features,
             parts=self.parts,
+            tap_count=taps_of(self.axes),
             numbers=self.taps.table,
             taps=np.arange(taps_of(self.axes)) * TAP_BYTES,
             positions=np.arange(positions(self.axes)) * position_bytes(self.parts * self.features, self.columns),
             packed=layout.after_words(taps_of(self.axes) * TAP_BYTES),
         )
-        return Encoded.of(kernel_transform(self.element_type, self.axes), block(parameters), layout.space())
+        calls = ((Kernel.TRANSFORM, transforming(transform_of("taps", self.axes))),)
+        return Encoded.of(kernel_transform(self.element_type), block(parameters), layout.space(), calls)
 
 
 @frozen
@@ -143,8 +148,11 @@ class WinogradTiles(HostWork):
         position = whole_vectors(features) // lanes() * vector + PADDING
         zeros = self._zero_bytes(width)
         fields = {
-            "a": self.a.record(self.parts, self.steps),
-            "c": self.c.record((TilePart(0, (0, 0), self.c.size),)),
+            "a": self.a.record(self.axes[0].side, self.parts, self.steps),
+            "c": self.c.record(self.axes[0].outputs, (TilePart(0, (0, 0), self.c.size),)),
+            "tile_rows": self.axes[0].outputs,
+            "tile_columns": self.axes[1].outputs,
+            "positions": positions(self.axes),
             "features": features,
             "tiles": self.tile_count,
             "image_rows": rows,
@@ -161,6 +169,12 @@ class WinogradTiles(HostWork):
             "inputs_at": layout.after_words(positions(self.axes) * position),
         }
         return fields, table((below + 1, width * 4 * lanes()), (beside + 1, 4 * lanes()))
+
+    def calls(self, of_a: MachineCode, of_c: MachineCode) -> tuple[tuple[int, MachineCode], ...]:
+        """The words of `Tiles` with the transforms of A and of C."""
+        from engine.codelets.convolutions.winograd_tiles import TiledImages, Tiles
+
+        return (Tiles.A + TiledImages.TRANSFORM, of_a), (Tiles.C + TiledImages.TRANSFORM, of_c)
 
     def _zero_bytes(self, tiles: int) -> int:
         """Bytes of a row of zeros, in words, that stands for a row of `tiles` tiles of any images."""
@@ -200,7 +214,8 @@ class WinogradProduct(WinogradTiles):
 
     def encode(self) -> Encoded:
         """The words of `TransformedProduct`; scratch has tables, transformed inputs, and products."""
-        from engine.codelets.convolutions.winograd import TransformedProduct, product_of_tiles
+        from engine.codelets.convolutions.winograd import TransformedProduct, winograd_product
+        from engine.codelets.convolutions.winograd_runs import reading_runs, writing_runs
 
         layout = ScratchLayout()
         position_b, tile_m = position_bytes(self.features, self.c.features), 4 * whole_vectors(self.c.features)
@@ -224,8 +239,9 @@ class WinogradProduct(WinogradTiles):
             k_of_a=layout.after_words(8 * self.features),
             products_at=layout.after_words(positions(self.axes) * position_m),
         )
-        codelet = product_of_tiles(self.a.element_type, self.c.element_type, self.axes)
-        return Encoded.of(codelet, block(parameters), layout.space())
+        inputs, products = (transform_of(kind, self.axes) for kind in ("inputs", "products"))
+        calls = self.calls(reading_runs(inputs, self.a.element_type), writing_runs(products, self.c.element_type))
+        return Encoded.of(winograd_product, block(parameters), layout.space(), calls)
 
 
 @frozen
@@ -255,7 +271,8 @@ class WinogradGradient(WinogradTiles):
 
     def encode(self) -> Encoded:
         """The words of `Gradient`; scratch has tables, zeros, and transformed inputs and gradients."""
-        from engine.codelets.convolutions.winograd_gradient import Gradient, gradient_of_tiles
+        from engine.codelets.convolutions.winograd_gradient import Gradient, winograd_gradient
+        from engine.codelets.convolutions.winograd_runs import reading_runs
 
         layout = ScratchLayout()
         (fields, shifts), pitch = self.fields(LEAST_GRADIENT_TILES, layout), 4 * whole_vectors(self.c.features)
@@ -280,7 +297,9 @@ class WinogradGradient(WinogradTiles):
             rows_of_sums=layout.after_words(8 * exact),
             gradients_at=layout.after_words(positions(self.axes) * position_g),
         )
-        return Encoded.of(gradient_of_tiles(self.a.element_type, self.axes), block(parameters), layout.space())
+        inputs, gradients = (transform_of(kind, self.axes) for kind in ("inputs", "gradients"))
+        calls = self.calls(*(reading_runs(each, self.a.element_type) for each in (inputs, gradients)))
+        return Encoded.of(winograd_gradient, block(parameters), layout.space(), calls)
 
 
 @frozen
@@ -321,13 +340,16 @@ class WinogradSums(HostWork):
 
     def encode(self) -> Encoded:
         """The words of `Sums`; scratch has the sums of one input feature."""
-        from engine.codelets.convolutions.winograd_gradient import Sums, sums_of_taps
+        from engine.codelets.convolutions.linear_forms import transforming
+        from engine.codelets.convolutions.winograd_gradient import Sums, winograd_sums
 
         pitch = 4 * whole_vectors(self.outputs)
         parameters = Sums(
             sums=self.sums,
             c=self.c,
             addends=np.arange(self.shares) * (positions(self.axes) * self.position),
+            position_count=positions(self.axes),
+            tap_count=taps_of(self.axes),
             count=self.shares,
             outputs=self.outputs,
             feature_sums=pitch,
@@ -339,5 +361,5 @@ class WinogradSums(HostWork):
             places=np.arange(positions(self.axes)) * pitch,
             added=RESERVED_SCRATCH,
         )
-        codelet = sums_of_taps(self.result_type, self.axes)
-        return Encoded.of(codelet, block(parameters), positions(self.axes) * pitch)
+        calls = ((Sums.TRANSFORM, transforming(transform_of("sums", self.axes), self.result_type)),)
+        return Encoded.of(winograd_sums, block(parameters), positions(self.axes) * pitch, calls)
