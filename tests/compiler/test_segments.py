@@ -133,6 +133,30 @@ def test_sparse_tensors() -> None:
     check(lambda v: [tf.sparse.reduce_max(tf.SparseTensor(PLACES, v, [4, 5]), axis=1)], VALUES, gradients=False)
 
 
+def test_joined_sparse_tensors() -> None:
+    others = [[0, 0], [1, 1], [1, 3], [3, 4]]
+
+    def dense(x: tf.SparseTensor) -> list[tf.Tensor]:
+        return [tf.sparse.to_dense(x), x.values, x.indices, x.dense_shape]
+
+    def function(values: tf.Tensor, more: tf.Tensor, places: tf.Tensor) -> list[tf.Tensor]:
+        one, other = tf.SparseTensor(PLACES, values, [4, 5]), tf.SparseTensor(others, more, [4, 5])
+        computed = tf.SparseTensor(places, more, [4, 5])
+        found = [tf.sparse.concat(axis, [one, other, one]) for axis in (0, -1)]
+        found += [tf.sparse.concat(1, [computed, one]), tf.sparse.slice(one, [1, 0], [9, 3])]
+        found += [tf.sparse.slice(found[1], [0, 2], [4, 6]), tf.sparse.slice(one, [2, 0], [1, 5])]
+        found += [tf.sparse.add(one, other), v1.sparse_add(other, one)]
+        return [each for sparse in found for each in dense(sparse)]
+
+    check(function, VALUES, VALUES[::-1] * 2, np.array(others))
+
+    def greatest(values: tf.Tensor) -> list[tf.Tensor]:
+        given = tf.SparseTensor(PLACES, values, [4, 5]), tf.SparseTensor(others, values[::-1], [4, 5])
+        return [each for by in (tf.sparse.maximum, tf.sparse.minimum) for each in dense(by(*given))]
+
+    check(greatest, VALUES, gradients=False)
+
+
 @pytest.mark.parametrize("weighted", [True, False])
 def test_sparse_lookups(weighted: bool) -> None:
     def function(table: tf.Tensor, weights: tf.Tensor, ids: tf.Tensor, places: tf.Tensor) -> list[tf.Tensor]:

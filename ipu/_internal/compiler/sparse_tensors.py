@@ -129,14 +129,101 @@ def _reordered(
         return tf.gather(input_indices, order), tf.gather(input_values, order)
 
 
+def _concatenated(
+    original: Callable[..., Any],
+    indices: Sequence[TensorLike],
+    values: Sequence[TensorLike],
+    shapes: Sequence[TensorLike],
+    concat_dim: int,
+    name: str | None = None,
+) -> Any:
+    """SparseConcat: indices, values and dense shape."""
+    sizes = [known(each) for each in shapes]
+    if any(each is None or np.any(np.delete(each - sizes[0], concat_dim)) for each in sizes):
+        return original(indices, values, shapes, concat_dim, name)
+    with tf.name_scope(name or "SparseConcat"):
+        starts = np.cumsum([0, *(each[concat_dim] for each in sizes)])
+        unit = np.eye(len(sizes[0]), dtype=np.int64)[concat_dim]
+        moved = [_moved(each, start * unit) for each, start in zip(indices, starts, strict=False)]
+        shape, constants = np.where(unit, starts[-1], sizes[0]), [known(each) for each in moved]
+        are_computed = any(each is None for each in constants)
+        places = tf.concat(moved, 0) if are_computed else tf.constant(np.concatenate(constants))
+        joined = tf.stop_gradient(tf.concat(list(values), 0))  # SparseConcat has no gradient
+        return *_reordered(tf.raw_ops.SparseReorder, places, joined, shape), tf.constant(shape)
+
+
+def _moved(indices: TensorLike, offset: np.ndarray) -> tf.Tensor:
+    """The indices, which remain constants, moved by an offset."""
+    constant = known(indices)
+    return tf.cast(indices, tf.int64) + offset if constant is None else tf.constant(constant + offset)
+
+
+def _merged(
+    by: Callable[..., tf.Tensor],
+    original: Callable[..., Any],
+    a_indices: TensorLike,
+    a_values: TensorLike,
+    a_shape: TensorLike,
+    b_indices: TensorLike,
+    b_values: TensorLike,
+    b_shape: TensorLike,
+    *threshold: TensorLike,
+    **named: Any,
+) -> Any:
+    """SparseAdd without a threshold, SparseSparseMaximum and its like, of constant indices that are in order."""
+    places, shape = [known(a_indices), known(b_indices)], known(a_shape)
+    is_usual = all(each is not None and _are_in_order(each) for each in places)
+    is_usual = is_usual and shape is not None and np.array_equal(shape, known(b_shape))
+    threshold = (*threshold, *(named.pop(each) for each in ("thresh",) if each in named))
+    if not is_usual or any(known(each) is None or np.any(known(each)) for each in threshold):
+        return original(a_indices, a_values, a_shape, b_indices, b_values, b_shape, *threshold, **named)
+    with tf.name_scope(named.get("name") or "SparseMerge"):
+        both, rows = np.unique(np.concatenate(places), axis=0, return_inverse=True)
+        rows, counts = rows.reshape(-1), [len(each) for each in places]
+        sides = zip((a_values, b_values), np.split(rows, counts[:1]), strict=True)
+        found = by(*(tf.scatter_nd(at[:, None], values, [len(both)]) for values, at in sides))
+        return (tf.constant(both), found, *([tf.constant(shape)] if threshold else []))
+
+
+def _are_in_order(indices: np.ndarray) -> bool:
+    """Whether each index comes after the one before."""
+    changes = np.diff(indices, axis=0)
+    first = (changes != 0).argmax(axis=1)
+    return bool((np.take_along_axis(changes, first[:, None], 1) > 0).all())
+
+
+def _sliced(
+    original: Callable[..., Any],
+    indices: TensorLike,
+    values: TensorLike,
+    shape: TensorLike,
+    start: TensorLike,
+    size: TensorLike,
+    name: str | None = None,
+) -> Any:
+    """SparseSlice of constant indices: indices, values and dense shape."""
+    places, sizes, first, count = (known(each) for each in (indices, shape, start, size))
+    if any(each is None for each in (places, sizes, first, count)):
+        return original(indices, values, shape, start, size, name)
+    with tf.name_scope(name or "SparseSlice"):
+        kept = np.maximum(np.minimum(first + count, sizes) - first, 0)
+        is_kept = np.flatnonzero(((places >= first) & (places < first + kept)).all(axis=1))
+        return tf.constant(places[is_kept] - first), tf.gather(values, is_kept), tf.constant(kept)
+
+
 SPARSE_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "sparse_add": partial(_merged, tf.add),
+    "sparse_concat": _concatenated,
     "sparse_dense_cwise_add": partial(_with_dense, tf.add),
     "sparse_dense_cwise_div": partial(_with_dense, tf.divide),
     "sparse_dense_cwise_mul": partial(_with_dense, tf.multiply),
     "sparse_reduce_max": partial(_reduce, tf.math.unsorted_segment_max),
     "sparse_reduce_sum": partial(_reduce, tf.math.unsorted_segment_sum),
     "sparse_reorder": _reordered,
+    "sparse_slice": _sliced,
     "sparse_softmax": _softmax,
+    "sparse_sparse_maximum": partial(_merged, tf.maximum),
+    "sparse_sparse_minimum": partial(_merged, tf.minimum),
     "sparse_tensor_dense_add": _added_to_dense,
 }
 """Replacements of TensorFlow's functions, by name."""
