@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from engine.codelets.language.build import building
-from engine.notices import start_line
+from engine.notices import is_on_terminal, start_line, write_notice
 
 QUIET_SECONDS = 1.0
 """Compilation that takes less is not reported."""
@@ -29,7 +28,7 @@ class CompileProgress:
         self._drawn = 0.0
         self._width = 0
         self._codelets = 0
-        self._terminal = sys.stderr.isatty()
+        self._terminal = is_on_terminal()
 
     def codelet(self, name: str) -> None:
         """Shows that a library codelet is about to be compiled (seconds, once per machine)."""
@@ -53,7 +52,7 @@ class CompileProgress:
         if self._terminal:
             self._redraw(COMPILING + text)
         else:
-            self._write(COMPILING + "\n")
+            write_notice(COMPILING + "\n")
 
     def finish(self) -> None:
         """Prints the total time, if anything was printed before."""
@@ -62,17 +61,13 @@ class CompileProgress:
         line = f"{COMPILED} in {time.monotonic() - self._start:.1f} s"
         if self._terminal:
             self._redraw(line)
-            self._write("\n")
+            write_notice("\n")
         else:
-            self._write(f"{line}\n")
+            write_notice(f"{line}\n")
 
     def _redraw(self, line: str) -> None:
-        self._write(f"\r{line.ljust(self._width)}")
+        write_notice(f"\r{line.ljust(self._width)}")
         self._width = len(line)
-
-    def _write(self, text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
 
 
 @contextmanager
@@ -100,5 +95,4 @@ def slow_notice() -> Iterator[None]:
 
 def _announce() -> None:
     start_line()
-    sys.stderr.write(f"{TRACING}\n")
-    sys.stderr.flush()
+    write_notice(f"{TRACING}\n")

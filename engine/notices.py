@@ -1,8 +1,10 @@
-"""Log messages that start on a line of their own, also while a progress bar is drawn."""
+"""Notices on stderr and log messages that start on a line of their own, also while a progress bar is drawn."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sys
 from collections.abc import Callable
 
 LOGGERS = ("ipu", "ipu.config")
@@ -22,6 +24,21 @@ def start_line() -> None:
     """Ends each unfinished line."""
     for end_line in _end_lines:
         end_line()
+
+
+def write_notice(text: str) -> None:
+    """Writes to stderr at once. A stderr that is missing, closed, full or read by nobody ends no program."""
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stderr is not None:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+def is_on_terminal() -> bool:
+    """Whether stderr is a terminal."""
+    with contextlib.suppress(OSError, ValueError):
+        return sys.stderr is not None and sys.stderr.isatty()
+    return False
 
 
 def _start_line(record: logging.LogRecord) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import re
@@ -102,6 +103,27 @@ def test_a_step_that_takes_long_to_trace_is_announced(kit: Kit, monkeypatch: pyt
         monkeypatch.setattr(compile_progress, "SLOW_SECONDS", seconds)
         model_with(kit, 2).fit(np.ones((4, 2), np.float32), np.ones((4, 1), np.float32), batch_size=4, verbose=0)
         assert stream.getvalue().count(f"{compile_progress.TRACING}\n") == times
+
+
+class Full(io.StringIO):
+    """A stream whose disk is full."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("kind", ["missing", "closed", "full"])
+def test_notices_that_cannot_be_written_end_no_program(kind: str, kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = {"missing": None, "closed": io.StringIO(), "full": Full()}[kind]
+    if stream is not None and kind == "closed":
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(compile_progress, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(compile_progress, "SLOW_SECONDS", 0)
+    with compile_progress.compile_progress() as shown:
+        shown.codelet("contract_f32")
+    compile_progress._announce()
+    assert "loss" in model_with(kit, 2).fit(np.ones((4, 2)), np.ones((4, 1)), batch_size=4, verbose=0).history
 
 
 @pytest.mark.parametrize("terminal", [False, True])

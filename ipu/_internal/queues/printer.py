@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 
+from engine.notices import write_notice
 from ipu._internal.queues.outfeed import OutfeedEndpoint, Rows
 
 DEPTH = 16
@@ -28,5 +27,4 @@ class Printer(OutfeedEndpoint):
 
 def write(title: str, row: np.ndarray) -> None:
     """Writes an array to the standard error."""
-    sys.stderr.write(f"{title}: {row}\n")
-    sys.stderr.flush()
+    write_notice(f"{title}: {row}\n")
