@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Literal
 
 from engine.errors import ConfigurationError
@@ -79,5 +78,5 @@ def chip_scaling(
     if found.pipeline is not None:
         return predict(workload_of(found), found.target, replicas, kind)
     made = accumulation_of(model) if mode == "train" else Accumulation()
-    workload = workload_of(found, gradient_bytes(program.engine_program), made.micro_batches)
-    return predict(replace(workload, accumulation=made.steps), found.target, replicas, kind)
+    workload = workload_of(found, gradient_bytes(program.engine_program), made.steps)
+    return predict(workload, found.target, replicas, kind)

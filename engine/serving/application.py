@@ -190,6 +190,9 @@ class Application:
         """The answer to a request of a format, with its metrics."""
         if _is_ambiguous(request):
             raise RequestError(400, "Malformed request: both Content-Length and Transfer-Encoding")
+        encoding = request.headers.get("content-encoding", "identity")
+        if encoding.lower() != "identity":
+            raise RequestError(400, f"Expected a body without Content-Encoding. Received: {encoding:.80}")
         batcher = self._asked(request)
         labels = batcher.servable.name, str(batcher.servable.version)
         status, begin = 500, time.perf_counter()

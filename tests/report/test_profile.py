@@ -25,6 +25,7 @@ from engine.report.comparison import compare
 from engine.target import target
 from ipu._internal.compiler.program import TracedProgram
 from ipu.ipu_strategy import IPUStrategy
+from keras_ext.chip import chip_scaling
 from tests.interrupting import HANGS_SECONDS
 from tests.keras.helpers import FEATURES, KITS, Kit, data
 from tests.keras.pipelines import loss_of, set_stages
@@ -375,3 +376,25 @@ def test_a_pipeline_of_inference_is_the_one_that_runs(mode: str, ipus: int) -> N
         model.compile("sgd", "mse", steps_per_execution=3)
         with pytest.raises(ValueError, match="steps_per_execution"):
             ipu.profile(model, x, y, batch_size=4, mode=mode, path=None)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_report_is_of_one_of_the_replicas(steps: int) -> None:
+    """Replicas run one after the other here, and side by side on chips: each computes its own micro-batches."""
+
+    def products(ipus: int) -> tuple[int, Any]:
+        config = ipu.config.IPUConfig()
+        config.auto_select_ipus = ipus
+        config.configure_ipu_system()
+        with IPUStrategy().scope():
+            model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8), keras.layers.Dense(3)])
+            model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=steps)
+            model.compile("sgd", "mse", steps_per_execution=4)
+        model.fit(np.ones((64, 6), np.float32), np.ones((64, 3), np.float32), batch_size=4, verbose=0)
+        (predicted,) = chip_scaling(model, replicas=[4])
+        report = ipu.profile(model, path=None).data
+        assert report["speed"]["samples_per_step"] == 4 * steps
+        return sum(row["flop"] for row in report["operations"] if "MatMul" in row["name"]), predicted.samples_per_second
+
+    (one, fast), (four, as_fast) = products(1), products(4)
+    assert one == four == steps * 4 * 2 * (2 * 6 * 8 + 3 * 8 * 3) and as_fast == pytest.approx(fast, rel=0.05)

@@ -62,6 +62,7 @@ HOSTILE: dict[str, tuple[bytes, tuple[int, ...]]] = {
     "a long path": (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", (400, 431)),
     "many headers": (b"GET / HTTP/1.1\r\n" + b"".join(b"a%d: b\r\n" % k for k in range(9999)) + b"\r\n", (400, 431)),
     "gzip": (framed(gzip.compress(BODY), b"Content-Encoding: gzip", b"Connection: close"), (400,)),
+    "another encoding": (framed(BODY, b"Content-Encoding: br", b"Connection: close"), (400,)),
     "another method": (b"TRACE /v1/models/m HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", (400, 405)),
     "a path upwards": (b"GET /v1/models/../../etc HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", (400, 404)),
     **{

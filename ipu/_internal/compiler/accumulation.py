@@ -85,13 +85,14 @@ def accumulated(
     share.
     """
     group = group_of(traced.module)
-    if group > 1:
-        # A chip has one of the replicas that execute their micro-batches together.
+    if group > 1 or accumulation.replicas > 1:
+        # A chip has one of the replicas, with its own micro-batches.
         one = accumulated(
-            *(replace(traced, module=for_one(traced.module)), accumulation),
+            *(replace(traced, module=for_one(traced.module)), replace(accumulation, replicas=1)),
             once=once,
             metrics=metrics,
             random=random,
+            training=training,
         )
         traced, accumulation = replace(traced, alone=one), replace(accumulation, together=group)
     numbers = variable_numbers(traced)
