@@ -75,3 +75,24 @@ def test_models_of_tf_keras_in_the_scope() -> None:
         history = model.fit(dataset, epochs=2, verbose=0).history["loss"]
         assert history[1] < history[0]
         assert model.predict(dataset.map(lambda x, y: x), verbose=0).shape == (23, 3)
+
+
+def test_operations_that_are_composed() -> None:
+    """Operations that XLA lacks take sizes from shapes."""
+    images = np.random.default_rng(0).normal(size=(2, 5, 6, 3)).astype(np.float32)
+
+    def composed(x: tf.Tensor) -> list[tf.Tensor]:
+        kernel, parts = tf.ones([2, 2, 3]), tf.cast(x[:, 0, 0, 0] > 0, tf.int32)
+        rows = tf.dynamic_partition(x, parts, 2)
+        return [
+            *v1.nn.max_pool_with_argmax(x, [1, 2, 2, 1], [1, 2, 2, 1], "SAME"),
+            v1.nn.dilation2d(x, kernel, [1, 1, 1, 1], [1, 1, 1, 1], "SAME"),
+            v1.image.crop_and_resize(x, [[0.0, 0.1, 0.9, 0.8]], [1], [2, 3]),
+            v1.dynamic_stitch(tf.dynamic_partition(tf.range(2), parts, 2), [rows[0] * 2, rows[1]]),
+        ]
+
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = tf.constant(images)
+        found, expected = session.run([ipu.ipu_compiler.compile(composed, [x]), composed(x)])
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

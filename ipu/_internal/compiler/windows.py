@@ -32,7 +32,7 @@ def max_pool_with_argmax(
     if not x.shape.is_fully_defined() or not x.shape.num_elements():
         return original(x, ksize, strides, padding, Targmax, include_batch_in_index, name)
     with tf.name_scope(name or "MaxPoolWithArgmax") as scope:
-        samples, height, width, channels = x.shape
+        samples, height, width, channels = x.shape.as_list()
         best, places = None, tf.zeros([], tf.int32)
         for window, y, x_of, is_inside in _windows(x, ksize[1:3], strides[1:3], (1, 1), padding):
             place = tf.constant(y * width + x_of, tf.int32)[:, :, None] * channels + tf.range(channels)
@@ -61,9 +61,10 @@ def dilation2d(
     if not x.shape.is_fully_defined() or not kernel.shape.is_fully_defined() or not x.shape.num_elements():
         return original(x, kernel, strides, rates, padding, name=name)
     with tf.name_scope(name or "Dilation2D"):
-        elements = tf.reshape(kernel, [-1, kernel.shape[2]])
+        rows, columns, channels = kernel.shape.as_list()
+        elements = tf.reshape(kernel, [-1, channels])
         found = tf.constant(x.dtype.min, x.dtype)
-        windows = _windows(x, kernel.shape[:2], strides[1:3], rates[1:3], padding)
+        windows = _windows(x, (rows, columns), strides[1:3], rates[1:3], padding)
         for number, (window, _, _, is_inside) in enumerate(windows):
             each = window + elements[number]
             found = tf.where(is_inside & (each > found), each, found)
@@ -76,18 +77,18 @@ def _windows(
     """Elements of a window, each with its values [samples, rows, columns, channels] in all windows, its y and x
     [rows, columns], and whether it is inside of the image.
     """
-    axes = []
-    for length, size, stride, rate in zip(x.shape[1:3], sizes, strides, rates, strict=True):
+    axes, (height, width) = [], x.shape.as_list()[1:3]
+    for length, size, stride, rate in zip((height, width), sizes, strides, rates, strict=True):
         reach = (size - 1) * rate + 1
         count = -(-length // stride) if padding == "SAME" else (length - reach) // stride + 1
         before = max((count - 1) * stride + reach - length, 0) // 2 if padding == "SAME" else 0
         axes.append([np.arange(count) * stride + k * rate - before for k in range(size)])
     for ys in axes[0]:
-        rows = tf.gather(x, np.clip(ys, 0, x.shape[1] - 1), axis=1)
+        rows = tf.gather(x, np.clip(ys, 0, height - 1), axis=1)
         for xs in axes[1]:
             y, x_of = np.meshgrid(ys, xs, indexing="ij")
-            is_inside = (y >= 0) & (y < x.shape[1]) & (x_of >= 0) & (x_of < x.shape[2])
-            yield tf.gather(rows, np.clip(xs, 0, x.shape[2] - 1), axis=2), y, x_of, is_inside[:, :, None]
+            is_inside = (y >= 0) & (y < height) & (x_of >= 0) & (x_of < width)
+            yield tf.gather(rows, np.clip(xs, 0, width - 1), axis=2), y, x_of, is_inside[:, :, None]
 
 
 def crop_and_resize(
@@ -107,7 +108,7 @@ def crop_and_resize(
         return original(image, boxes, box_ind, crop_size, method, extrapolation_value, name)
     with tf.name_scope(name or "CropAndResize"):
         ends, inside = [], []
-        for axis, (count, length) in enumerate(zip(size.tolist(), dimensions, strict=True)):
+        for axis, (count, length) in enumerate(zip(size.tolist(), dimensions.as_list(), strict=True)):
             first, last = boxes[:, axis, None] * (length - 1), boxes[:, axis + 2, None] * (length - 1)
             steps = (last - first) / (count - 1) if count > 1 else tf.zeros_like(first)
             places = first + steps * tf.range(count, dtype=boxes.dtype) if count > 1 else 0.5 * (first + last)
