@@ -241,7 +241,9 @@ def test_reduction_of_a_computed_value_with_its_elements_stored() -> None:
     check(builder.module(builder.tuple(power, total, peak)))
 
 
-@pytest.mark.parametrize("shape", [(2, 128), (17, 127), (33, 130), (3, 1024), (5, 2500), (3, 7, 200), (7, 3, 4, 129)])
+@pytest.mark.parametrize(
+    "shape", [(4, 64), (7, 5, 65), (2, 128), (17, 127), (33, 130), (3, 1024), (5, 2500), (3, 7, 200), (7, 3, 4, 129)]
+)
 @pytest.mark.parametrize("kind", ["f32", "f16", "s32"])
 def test_long_rows_whose_elements_are_stored(kind: str, shape: tuple[int, ...]) -> None:
     b, rng = Builder(), np.random.default_rng(sum(shape))
