@@ -71,7 +71,7 @@ def test_training_equals_that_of_an_embedding_layer(kit: str, ipus: int, togethe
 
 @pytest.mark.parametrize("kit", KITS)
 def test_tables_of_other_gradients_than_the_loss_s_are_refused(kit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a loss that the optimizer scales, and those of one process of several."""
+    """Gradients of a loss that the optimizer scales, and those of one process of several."""
     keras = KITS[kit].keras
     made = ops.create_host_embedding(
         "rows", TABLE.shape, tf.float32, "TOKEN", ops.HostEmbeddingOptimizerSpec(RATE), tf.constant_initializer(TABLE)
