@@ -19,6 +19,7 @@ from engine.report.data import FORMAT, VERSION, Feeding, Subject, report_data
 from engine.report.notebook import pictures
 from engine.report.page import page, unpacked
 from engine.report.perfetto import trace
+from engine.report.schema_check import fault_of
 from engine.report.text import text, verdicts_text
 from engine.report.verdicts import CHIPS, on_other_chips
 from engine.shown import Shown, preformatted
@@ -105,6 +106,9 @@ def checked(data: Any, origin: str) -> dict[str, Any]:
         raise InvalidFile(f"Expected a report of this project in {origin}. Received: one without {FORMAT!r} as format.")
     if data.get("version") != VERSION:
         raise InvalidFile(f"Expected version {VERSION} of the report in {origin}. Received: {data.get('version')!r}.")
+    fault = fault_of(data)
+    if fault is not None:
+        raise InvalidFile(f"Expected a whole report in {origin}. Received: {fault}. Make the report again.")
     return dict(data)
 
 

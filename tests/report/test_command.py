@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,25 @@ def test_what_is_no_report_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as raised:
         main(["frobnicate"])
     assert raised.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("cycles", {"total": "x"}),
+        ("cycles", None),
+        ("cycles", float("nan")),
+        ("operations", [3]),
+        ("memory", {}),
+        ("tiles", [{"tile": True}]),
+        ("targets", None),
+    ],
+)
+def test_a_damaged_report_is_no_regression(key: str, value: Any, files: dict[str, Path], tmp_path: Path) -> None:
+    before = next(iter(files.values()))
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text(json.dumps(json.loads(Report.load(before).json()) | {key: value}))
+    assert main(["compare", str(before), str(damaged)]) == main(["print", str(damaged)]) == 2
 
 
 def test_the_command_is_installed_under_its_name() -> None:
