@@ -6,22 +6,25 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from math import prod
 
+from engine.frozen import frozen
+from engine.ir.shape import Shape
 from engine.profile.library_types import Islands, exponential_sums
 from engine.profile.loops import states_in_place
-from engine.profile.mapping import LINEAR, Layout, Spread, layout_of
+from engine.profile.mapping import Spread
 from engine.profile.random_numbers import generators
 from engine.profile.vertices import buffers_of, inputs_of
 from engine.program.nest import Apply
 from engine.program.program import Buffer, ComputeSet, Span
 from engine.program.work.contraction import Contraction
 from engine.program.work.convolution import Convolution
-from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.copy import TransposeWork
+from engine.program.work.fused_loop import FusedLoop, Strided
 from engine.program.work.indexing import Counted, SliceWork
 from engine.target import Target
 
 
 class Layouts:
-    """The layout over tiles in which each array was last written; row-major at first.
+    """The homes of the arrays of a program: an array is spread in row-major order, except as follows.
 
     A variable that a matrix product reads has its home on the tiles chosen by the plan of the first such product, as
     in Poplar (createMatMulInputRHS, createWeights), and so have its copy in another precision and the state of a loop
@@ -30,7 +33,6 @@ class Layouts:
     """
 
     def __init__(self, compute_sets: list[ComputeSet]) -> None:
-        self._written: dict[Buffer, Layout] = {}
         self._homes: dict[Buffer, ComputeSet] = {}
         self.arranged: set[Buffer] = set()
         """Variables, and what stands for them, in the order in which the matrix engine reads them."""
@@ -92,14 +94,6 @@ class Layouts:
         updated = {s.buffer.shape.elements for s in compute_set.writes if s.buffer in self.arranged}
         return span.buffer.kind == "arena" and span.buffer.shape.elements in updated
 
-    def moves(self, span: Span, units: int, read_once: bool = False) -> bool:
-        """Whether a span is read in another layout than its own. A single unit may read each element once, in order."""
-        buffer = span.buffer
-        if self.is_everywhere(buffer):
-            return False
-        layout = layout_of(buffer, span.partition, units)
-        return (LINEAR if layout is None and read_once else layout) != self._written.get(buffer, LINEAR)
-
     def is_everywhere(self, buffer: Buffer) -> bool:
         """Whether no tile ever receives an array: a scalar constant, a queue of the host."""
         return buffer.kind == "queue" or (buffer.kind == "constant" and buffer.shape.elements == 1)
@@ -108,18 +102,12 @@ class Layouts:
         """Facts about its arrays that decide a compute set's cost: copies of it with equal facts have equal costs."""
         random, sums = self.library.random, self.library.exponential_sums
         reads = (
-            (self._written.get(b), self.is_home(b, compute_set), self.is_table(b), b.kind, b in random, b in sums)
+            (self.is_home(b, compute_set), self.is_table(b), b.kind, b in random, b in sums)
             for b in (span.buffer for span in compute_set.reads)
         )
         writes = ((b in self._homes, b.permanent, b.kind) for b in (span.buffer for span in compute_set.writes))
         known = (compute_set in self.library.keys, compute_set in self.library.drawn)
         return tuple(reads), tuple(writes), known, self.library.halves.get(compute_set)
-
-    def write(self, compute_set: ComputeSet) -> None:
-        """Records the layout of each array that a compute set writes; without a partition it is row-major."""
-        for span in compute_set.writes:
-            found = layout_of(span.buffer, span.partition, compute_set.units)
-            self._written[span.buffer] = LINEAR if found is None else found
 
 
 def _planned_as(compute_set: ComputeSet) -> Hashable:
@@ -158,45 +146,108 @@ def is_cast(compute_set: ComputeSet) -> bool:
     return applied == ["convert"]
 
 
+@frozen
+class PointOrder:
+    """The loops of a compute set in the order in which its points go to tiles: that of its largest array in memory.
+
+    `extents` are those of the loops, outermost first; `reduced` says which of them are summed over. `reads` has the
+    strides of each array that is read, with its span. `item_bytes` are those of the largest array's elements.
+    """
+
+    extents: tuple[int, ...]
+    reduced: tuple[bool, ...]
+    reads: tuple[tuple[Span, tuple[int, ...]], ...]
+    item_bytes: int
+    windows: bool = False
+
+    def periods(self) -> set[int]:
+        """The points of inner loops: with so many a tile has whole rows, or whole matrices, of the outer loops."""
+        return {prod(self.extents[at:]) for at in range(len(self.extents))}
+
+    def parts(self, per_tile: int) -> int:
+        """The number of tiles that have terms of the same sum."""
+        parts, points = 1, per_tile
+        for extent, reduced in zip(reversed(self.extents), reversed(self.reduced), strict=True):
+            taken = max(1, min(extent, points))
+            parts *= -(-extent // taken) if reduced else 1
+            points //= taken
+        return parts
+
+
+def point_order(compute_set: ComputeSet) -> PointOrder | None:
+    """The loops of a fused loop or of a transpose; None for other work."""
+    work = compute_set.work
+    if isinstance(work, TransposeWork):
+        loops = [*work.matrices, (work.columns, 4, work.target_pitch), (work.rows, work.source_pitch, 4)]
+        loops.sort(key=lambda loop: -abs(loop[2]))
+        extents, strides, _ = zip(*loops, strict=True)
+        return PointOrder(extents, (False,) * len(loops), ((compute_set.reads[0], strides),), 4)
+    if not isinstance(work, FusedLoop):
+        return None
+    operands = [(number, each) for number, each in enumerate(work.operands) if isinstance(each, Strided)]
+    stored = {store.access for store in work.nest.stores}
+    order, item = list(range(len(work.extents))), 4
+    if operands:
+        # Of equally large arrays, a stored one: tiles compute the elements that they are to have.
+        number, largest = max(operands, key=lambda o: (_covered(work, o[1]), o[0] in stored))
+        order.sort(key=lambda d: (not largest.strides[d], -abs(largest.strides[d])))
+        item = Shape(work.nest.accesses[number].element_type).dtype.itemsize
+    reads = tuple(
+        (span, tuple(work.operands[number].strides[d] for d in order))
+        for number, span in inputs_of(compute_set, work).items()
+    )
+    extents, reduced = tuple(work.extents[d] for d in order), tuple(work.nest.reduced[d] for d in order)
+    return PointOrder(extents, reduced, reads, item, bool(compute_set.work_estimate.windows))
+
+
+def _covered(loop: FusedLoop, operand: Strided) -> int:
+    """Elements of an array that a loop accesses."""
+    return prod(extent for extent, stride in zip(loop.extents, operand.strides, strict=True) if stride)
+
+
 def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> int:
-    """Bytes that each tile receives for its points of a compute set that is not a matrix product."""
-    loop = compute_set.work
-    if not isinstance(loop, FusedLoop):
-        moved = [s.buffer.shape.bytes for s in compute_set.reads if layouts.moves(s, compute_set.units)]
+    """Bytes that each tile receives for its points of a compute set that is not a matrix product.
+
+    The units of this processor do not matter, except to other work than loops, where they say what is accessed at all.
+    """
+    order = point_order(compute_set)
+    if order is None:
+        spans = [s for s in compute_set.reads if s.partition is None and not layouts.is_everywhere(s.buffer)]
+        moved = [span.buffer.shape.bytes for span in spans]
         if slices_by_counter(compute_set):
             # Each tile has its columns of all rows, so the row of any iteration moves alone.
             moved = [min(size, compute_set.writes[0].buffer.shape.bytes) for size in moved]
         return sum(-(-size // max(1, run.tiles)) for size in moved)
-    extents, partition = loop.extents, loop.nest.partition
-    order = [partition, *(d for d in range(len(extents)) if d != partition)]
     total = 0
-    for number, span in inputs_of(compute_set, loop).items():
-        shape, strides = span.buffer.shape, loop.operands[number].strides
-        loops = [(extents[d], abs(strides[d])) for d in order]
-        read_once = compute_set.units <= 1 < loop.points and all(stride for extent, stride in loops if extent > 1)
-        moves = layouts.moves(span, compute_set.units, read_once) or layouts.updates_home(span, compute_set)
-        shared = not layouts.is_everywhere(span.buffer) and _other_order(compute_set, loops) > run.per_tile
-        if moves or shared:
-            touched = footprint(run.per_tile, [extent for extent, _ in loops], [stride != 0 for _, stride in loops])
+    for span, strides in order.reads:
+        if _is_elsewhere(order, span, strides, run, layouts) or layouts.updates_home(span, compute_set):
+            shape = span.buffer.shape
+            touched = footprint(run.per_tile, list(order.extents), [stride != 0 for stride in strides])
             total += min(touched, shape.elements) * shape.dtype.itemsize
     return total
 
 
-def _other_order(compute_set: ComputeSet, loops: Sequence[tuple[int, int]]) -> int:
-    """Points of the innermost loops that read an array in another order than its own, 1 if none do.
+def _is_elsewhere(order: PointOrder, span: Span, strides: Sequence[int], run: Spread, layouts: Layouts) -> bool:
+    """Whether a tile receives elements of an array: the mean of a row that is on several tiles, a part of a matrix.
 
-    `loops` are extents and strides, outermost first. A tile with fewer points receives elements that are elsewhere: the
-    mean of a row that is on several tiles, a part of a matrix that is transposed. A sum runs in the order of its array.
+    A variable that is broadcast is on tiles of its own. Windows overlap in the order of their array.
     """
-    strided = [(extent, stride) for extent, stride in loops if extent > 1]
-    loop = compute_set.work
-    sums = compute_set.work_estimate.windows or (isinstance(loop, FusedLoop) and loop.nest.reductions)
-    if sums and all(stride for _, stride in strided):
-        return 1
-    strides = [stride for _, stride in strided]
-    other = (at for at, stride in enumerate(strides) if not stride or stride < max(strides[at:]))
-    first = next(other, len(strided))
-    return prod(extent for extent, _ in strided[first:])
+    strided = [(extent, abs(stride)) for extent, stride in zip(order.extents, strides, strict=True) if extent > 1]
+    extents, steps = [extent for extent, _ in strided], [stride for _, stride in strided]
+    if layouts.is_everywhere(span.buffer) or (order.windows and all(steps)):
+        return False
+    if not all(steps) and span.buffer.kind in ("feed", "variable"):
+        return True
+    other = (at for at, stride in enumerate(steps) if not stride or stride < max(steps[at:]))
+    first = next(other, len(steps))
+    if prod(extents[first:]) <= run.per_tile:
+        return False
+    if not all(steps):
+        return True
+    # Tiles with parts of inner loops in the array's own order have these wherever the outer loops put them.
+    last = max(at for at, stride in enumerate(steps) if stride < max(steps[at:]))
+    inner = next(at for at in range(last + 1, len(steps) + 1) if max(steps[at:], default=0) < min(steps[:at]))
+    return prod(extents[inner:]) < run.per_tile
 
 
 def slices_by_counter(compute_set: ComputeSet) -> bool:

@@ -8,7 +8,7 @@ from math import isqrt
 
 from engine.profile.exchange import exchange_cycles
 from engine.profile.factorization import cholesky, triangular_solve
-from engine.profile.mapping import spread
+from engine.profile.mapping import Spread, runs, spread
 from engine.profile.options import Assumptions
 from engine.profile.slices import Lookup, plan_lookup
 from engine.profile.streams import FROM_HOST, TO_HOST
@@ -126,7 +126,14 @@ def _scan(compute_set: ComputeSet, target: Target, _: Assumptions) -> SuperstepC
     if not isinstance(work, ScanWork):
         return None
     kind, item = kind_of(work.element_type), compute_set.writes[0].buffer.shape.dtype.itemsize
-    run = spread(work.outer * work.results * work.inner, item, target)
+    points = work.outer * work.results * work.inner
+    found = [
+        _scanned(run, work, kind, item, target) for run in runs(points, spread(points, item, target), [work.results])
+    ]
+    return min(found, key=lambda step: step.cycles)
+
+
+def _scanned(run: Spread, work: ScanWork, kind: str, item: int, target: Target) -> SuperstepCost:
     each = vertex_cycles((("add", kind),), run.per_tile, target)
     before = min(run.tiles, -(-work.results // max(1, run.per_tile))) - 1
     if before <= 0:

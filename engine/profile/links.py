@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import ceil, log2
 
 from engine.frozen import frozen
-from engine.profile.loops import runs_of
+from engine.profile.loops import runs_of, states_in_place
 from engine.profile.options import Assumptions, SelectionOrder
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.target import Target
@@ -131,14 +131,17 @@ def _fastest(size: int, members: int, rate: float, latency: float, syncless: boo
 def gradient_sizes(program: Program) -> tuple[int, ...]:
     """Bytes of each gradient, in order: the arrays of a variable's size read by compute sets that update it."""
     found: dict[Buffer, int] = {}
+    stands = states_in_place(program.compute_sets)
     for compute_set in program.compute_sets:
-        found |= {buffer: buffer.shape.bytes for buffer in _gradients(compute_set)}
+        found |= {buffer: buffer.shape.bytes for buffer in _gradients(compute_set, stands)}
     return tuple(found.values())
 
 
-def _gradients(compute_set: ComputeSet) -> list[Buffer]:
-    updated = {s.buffer.shape.elements for s in compute_set.writes if s.buffer.kind == "variable"} - {1}
-    read = [span.buffer for span in compute_set.reads]
+def _gradients(compute_set: ComputeSet, stands: Mapping[Buffer, Buffer]) -> list[Buffer]:
+    """The gradients that a compute set reads; `stands` are states of loops that stand for variables."""
+    written = (stands.get(span.buffer, span.buffer) for span in compute_set.writes)
+    updated = {buffer.shape.elements for buffer in written if buffer.kind == "variable"} - {1}
+    read = [span.buffer for span in compute_set.reads if span.buffer not in stands]
     return [buffer for buffer in read if buffer.kind == "arena" and buffer.shape.elements in updated]
 
 
@@ -154,7 +157,8 @@ def gradient_sums(program: Program, assumptions: Assumptions) -> tuple[int, ...]
 
 def updates_of(program: Program, assumptions: Assumptions) -> int:
     """Number of times that a step updates variables by gradients, and so sums these over replicas; at least 1."""
-    runs = [n for each, n in zip(program.compute_sets, runs_of(program), strict=True) if _gradients(each)]
+    stands = states_in_place(program.compute_sets)
+    runs = [n for each, n in zip(program.compute_sets, runs_of(program), strict=True) if _gradients(each, stands)]
     return max(1, max(runs, default=1) // assumptions.state_interval)
 
 

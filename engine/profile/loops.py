@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
-from engine.program.program import Buffer, ComputeSet, Program, Region
+from engine.program.program import Buffer, ComputeSet, Program, Region, Span
 
 
 def runs_of(program: Program) -> list[int]:
@@ -23,15 +23,42 @@ def runs_of(program: Program) -> list[int]:
 def skipped(program: Program, cycles: Sequence[int]) -> set[int]:
     """The compute sets on the side with fewer `cycles` of each conditional, whose cost is that of its other side."""
     found: set[int] = set()
-    regions = iter(program.regions)
-    for one in regions:
-        # A loop has a second region, its body; a conditional has one for each side. Inner ones come first.
-        other = next(regions, None)
-        if one.repeats or other is None or other.begin != one.end:
-            continue
-        sides = [[at for at in range(side.begin, side.end) if at not in found] for side in (one, other)]
+    for pair in _conditionals(program):
+        sides = [[at for at in side if at not in found] for side in pair]
         found.update(min(sides, key=lambda side: sum(cycles[at] for at in side)))
     return found
+
+
+def updates_of_sums(program: Program) -> set[int]:
+    """The compute sets on the sides of conditionals that only an accumulation's last iteration runs.
+
+    Such a side updates variables by others of their size, the sums of gradients, which are written outside of it.
+    """
+    sets, stands = program.compute_sets, states_in_place(program.compute_sets)
+
+    def variables(spans: Sequence[Span]) -> set[Buffer]:
+        found = (stands.get(span.buffer, span.buffer) for span in spans)
+        return {buffer for buffer in found if buffer.kind == "variable"}
+
+    def is_update(side: range) -> bool:
+        written = {buffer for at in side for buffer in variables(sets[at].writes)}
+        others = (sets[at] for at in range(len(sets)) if at not in side and copied(sets[at]) is None)
+        summed = {buffer for each in others for buffer in variables(each.writes)} - written
+        updates = ((variables(sets[at].writes), variables(sets[at].reads) & summed) for at in side)
+        sizes = (({b.shape.dimensions for b in made}, {b.shape.dimensions for b in sums}) for made, sums in updates)
+        return any(made & sums for made, sums in sizes)
+
+    return {at for pair in _conditionals(program) for side in pair if is_update(side) for at in side}
+
+
+def _conditionals(program: Program) -> Iterator[tuple[range, range]]:
+    """The compute sets of the two sides of each conditional, those of inner ones first."""
+    regions = iter(program.regions)
+    for one in regions:
+        # A loop has a second region, its body; a conditional has one for each side.
+        other = next(regions, None)
+        if not one.repeats and other is not None and other.begin == one.end:
+            yield range(one.begin, one.end), range(other.begin, other.end)
 
 
 def unknown_loops(program: Program) -> int:

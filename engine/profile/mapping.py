@@ -6,6 +6,7 @@ least 128 bytes, so small arrays are on few tiles. Each array starts on the tile
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import ceil
 
@@ -13,12 +14,7 @@ import numpy as np
 
 from engine.frozen import frozen
 from engine.profile.vertices import tables
-from engine.program.program import Buffer, Partition
 from engine.target import Target
-
-Layout = tuple[int, int]
-"""Order in which elements go to tiles: (inner, extent) of the partitioned dimension, or LINEAR for row-major."""
-LINEAR: Layout = (0, 0)
 
 
 @frozen
@@ -43,22 +39,16 @@ def spread(count: int, item_bytes: int, target: Target, tiles: int | None = None
     return Spread(per_tile, -(-count // per_tile))
 
 
+def runs(count: int, even: Spread, periods: Iterable[int]) -> list[Spread]:
+    """The even mapping, and those with one period on each of fewer tiles: whole rows, of which no tile needs parts."""
+    longer = sorted(period for period in set(periods) if even.per_tile < period <= count)
+    return [even, *(Spread(period, -(-count // period)) for period in longer)]
+
+
 def spread_evenly(count: int, target: Target) -> Spread:
     """Distribute `count` rows evenly over the tiles of a target."""
     per_tile = -(-count // target.tiles)
     return Spread(per_tile, -(-count // max(1, per_tile)))
-
-
-def layout_of(buffer: Buffer, partition: Partition | None, units: int) -> Layout | None:
-    """The layout of a span over tiles; None if every unit may access all of it.
-
-    The span of a single unit is row-major, and so is a partition of the outermost dimension.
-    """
-    if partition is None:
-        return None
-    if units <= 1 or partition.inner * partition.extent >= buffer.shape.elements:
-        return LINEAR
-    return partition.inner, partition.extent
 
 
 @frozen

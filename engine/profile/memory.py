@@ -251,15 +251,18 @@ class MemoryEstimator:
         for at, (compute_set, step) in enumerate(zip(self.program.compute_sets, self.supersteps, strict=True)):
             if step.temporary_bytes:
                 name = f"exchanged for {readable_name(compute_set.op_name, compute_set.name)}"
-                where = positions[at].sized(step.temporary_bytes)
-                self._block(name, layer_of(compute_set.op_name), "", LiveRange(where, at, at, EXCHANGE_BUFFERS))
+                received = positions[at].sized(step.temporary_bytes)
+                self._block(name, layer_of(compute_set.op_name), "", LiveRange(received, at, at, EXCHANGE_BUFFERS))
         with_code, stacks = self.assumptions.code_bytes, self.assumptions.stack_bytes
-        fixed = fixed_bytes(self.program.compute_sets, self.supersteps, positions, self.target, with_code, stacks)
+        sets = self.program.compute_sets
+        own = [at for at, each in enumerate(sets) if not self.layouts.adds_parts(each)]
+        steps, where = [self.supersteps[at] for at in own], [positions[at] for at in own]
+        fixed = fixed_bytes([sets[at] for at in own], steps, where, self.target, with_code, stacks)
         self._load(fixed)
         tiles = tile_memory(self.blocks, fixed, self.last + 1)
         memory = self._memory(always, fixed, tiles)
         remote = remote_memory(self.program, self.offloaded, self.assumptions, uses, self.in_place)
-        work = placed_work(self.program, self.supersteps, positions, self.blocks)
+        work = placed_work(self.program, self.supersteps, positions, self.blocks, self._sums_of_parts())
         return MemoryEstimate(memory, tiles, tuple(self.tensors), remote, self.streams_fit, work)
 
     def _load(self, fixed: dict[str, np.ndarray]) -> None:
@@ -289,7 +292,11 @@ class MemoryEstimator:
     def _arrays_of_the_step(self, placed: Set[Buffer]) -> list[TileMapping]:
         """Map the step's arrays; return the tiles of each compute set, which begin with those of its first array."""
         starting: list[list[Buffer]] = [[] for _ in range(self.last + 1)]
-        for buffer, (first, _) in self.lives.spans.items():
+        parts = self._sums_of_parts()
+        for made, (first, _) in self.lives.spans.items():
+            buffer = parts.get(made, made)
+            if made in parts.values() or buffer not in self.lives.spans:
+                continue
             if buffer not in placed and buffer not in self.layouts.library.absent:
                 starting[max(first, 0)].append(buffer)
         for buffer in starting[0] if not self.program.compute_sets else ():
@@ -302,6 +309,13 @@ class MemoryEstimator:
                 self._array(buffer, at, self.lives.spans[buffer][1], tiles)
             positions.append(self.compute_tiles.work(start, step.tiles))
         return positions
+
+    def _sums_of_parts(self) -> dict[Buffer, Buffer]:
+        """The sum for each array of parts that a compute set only adds up: a chip's plan makes the sum itself."""
+        adding = [each for each in self.program.compute_sets if self.layouts.adds_parts(each)]
+        found = ((s for s in each.reads if s.buffer in self.layouts.parts) for each in adding)
+        pairs = (zip(parts, each.writes, strict=False) for parts, each in zip(found, adding, strict=True))
+        return {part.buffer: whole.buffer for each in pairs for part, whole in each}
 
     def _array(self, buffer: Buffer, first: int, last: int, tiles: int | None) -> None:
         name = self.names.get(buffer, buffer.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from engine.frozen import frozen
 from engine.profile.liveness import LiveRange
@@ -26,11 +26,16 @@ class PlacedWork:
 
 
 def placed_work(
-    program: Program, steps: Sequence[SuperstepCost], positions: Sequence[TileMapping], blocks: Sequence[LiveRange]
+    program: Program,
+    steps: Sequence[SuperstepCost],
+    positions: Sequence[TileMapping],
+    blocks: Sequence[LiveRange],
+    sums: Mapping[Buffer, Buffer],
 ) -> tuple[PlacedWork, ...]:
     """The work of each compute set, in the order of the program.
 
-    `positions` are their tiles, and `blocks` the arrays in the order of the report's `liveness`.
+    `positions` are their tiles, and `blocks` the arrays in the order of the report's `liveness`. `sums` are the arrays
+    that a chip has in place of parts of sums.
     """
     numbers: dict[Buffer, list[int]] = {}
     for number, block in enumerate(blocks):
@@ -38,7 +43,7 @@ def placed_work(
             numbers.setdefault(block.buffer, []).append(number)
 
     def arrays(spans: Iterable[Span], at: int) -> tuple[int, ...]:
-        found = (_alive(numbers.get(span.buffer, ()), blocks, at) for span in spans)
+        found = (_alive(numbers.get(sums.get(span.buffer, span.buffer), ()), blocks, at) for span in spans)
         return tuple(dict.fromkeys(number for number in found if number is not None))
 
     return tuple(

@@ -16,7 +16,7 @@ from functools import cache
 from engine.frozen import frozen
 from engine.profile.exchange import Layouts, exchange_cycles, slices_by_counter
 from engine.profile.links import all_reduce_cycles, gradient_sums, updates_of
-from engine.profile.loops import runs_of, skipped, unknown_loops
+from engine.profile.loops import runs_of, skipped, unknown_loops, updates_of_sums
 from engine.profile.memory import MemoryEstimate, MemoryEstimator
 from engine.profile.merging import merge_supersteps
 from engine.profile.names import buffer_names, label_of
@@ -111,7 +111,8 @@ def report(
     names = buffer_names(program)
     runs = runs_of(program)
     idle = skipped(program, [n * c.cycles for c, n in zip(found.steps, runs, strict=True)])
-    runs = [0 if at in idle else n for at, n in enumerate(runs)]
+    rare = updates_of_sums(program) if assumptions.state_interval > 1 else ()
+    runs = [0 if at in idle else -(-n // assumptions.state_interval) if at in rare else n for at, n in enumerate(runs)]
     costs = tuple(
         _cost(s, c, label_of(s, names), live, n)
         for s, c, live, n in zip(program.compute_sets, found.steps, held.memory.live_bytes, runs, strict=True)
@@ -161,7 +162,6 @@ def measured(
         steps.append(step or superstep(compute_set, layouts, computing, options))
         if key:
             of_bodies[key] = steps[-1]
-        layouts.write(compute_set)
     steps = with_counters(program, steps, computing)
     if assumptions.optimizations.merges:
         steps = merge_supersteps(program, steps, layouts, computing, assumptions, planning)

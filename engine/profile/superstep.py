@@ -10,9 +10,9 @@ from math import isqrt, prod
 from engine.errors import InternalError
 from engine.frozen import frozen
 from engine.profile.convolution import PlannedConvolution
-from engine.profile.exchange import Layouts, exchange_cycles, received_bytes
+from engine.profile.exchange import Layouts, exchange_cycles, point_order, received_bytes
 from engine.profile.families import dynamic_lookup_of, family_step, lookup_of
-from engine.profile.mapping import Spread, spread, spread_evenly
+from engine.profile.mapping import Spread, runs, spread, spread_evenly
 from engine.profile.matmul import Product
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions, ProductOptions
 from engine.profile.plan import best_plan
@@ -62,15 +62,26 @@ def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> 
         points = compute_set.work_estimate.multiply_adds
         operations = (("multiply", "integer"), ("add", "integer"))
     declared = compute_set.work_estimate.vertex
-    run = spread(points, item, target) if declared is None else spread_evenly(declared.rows, target)
-    received = received_bytes(compute_set, run, layouts)
     if declared is not None:
-        compute = declared_cycles(declared, run.per_tile, target)
-    elif compute_set.work_estimate.windows:
-        compute = pooling_cycles(operations[-1][1], run.per_tile, _pooling_row(compute_set), target)
-    else:
-        compute = vertex_cycles(operations, run.per_tile, target, work.form)
-        compute += smaller_cycles(work.smaller, target)
+        run = spread_evenly(declared.rows, target)
+        return _on(compute_set, run, declared_cycles(declared, run.per_tile, target), layouts, target)
+    row = _pooling_row(compute_set) if compute_set.work_estimate.windows else 0
+    order = point_order(compute_set)
+    even = spread(points, item if order is None or row else order.item_bytes, target)
+    found = []
+    for run in [even] if order is None or row else runs(points, even, order.periods()):
+        if row:
+            compute = pooling_cycles(operations[-1][1], run.per_tile, row, target)
+        else:
+            compute = vertex_cycles(operations, run.per_tile, target, work.form) + smaller_cycles(work.smaller, target)
+        found.append(_on(compute_set, run, compute, layouts, target))
+    most = found[0].received_bytes
+    return min((step for step in found if step.received_bytes <= most), key=lambda step: step.cycles)
+
+
+def _on(compute_set: ComputeSet, run: Spread, compute: int, layouts: Layouts, target: Target) -> SuperstepCost:
+    """The cost of a compute set on so many tiles, whose vertices take `compute` cycles."""
+    received = received_bytes(compute_set, run, layouts)
     exchange = exchange_cycles(received, target)
     plan = plan_reduction(*_partial_results(compute_set, run), target)
     # Tiles that read only what they have go on without a sync.
@@ -154,13 +165,13 @@ def _transposed(compute_set: ComputeSet, layouts: Layouts) -> str:
 
 def _partial_results(compute_set: ComputeSet, run: Spread) -> tuple[int, int]:
     """Number of tiles with a part of each sum, and number of sums; (1, 0) if one tile computes each sum."""
-    loop = compute_set.work
-    if not isinstance(loop, FusedLoop) or not loop.nest.reductions or run.tiles <= 1:
+    loop, order = compute_set.work, point_order(compute_set)
+    if order is None or not isinstance(loop, FusedLoop) or not loop.nest.reductions or run.tiles <= 1:
         return 1, 0
-    nest, extents = loop.nest, loop.extents
-    terms = prod(e for e, reduced in zip(extents, nest.reduced, strict=True) if reduced)
-    results = prod(e for e, reduced in zip(extents, nest.reduced, strict=True) if not reduced)
-    return min(run.tiles, -(-terms // run.per_tile)), results * len(nest.reductions)
+    sizes = list(zip(order.extents, order.reduced, strict=True))
+    terms, results = (prod(extent for extent, reduced in sizes if reduced is wanted) for wanted in (True, False))
+    parts = -(-terms // run.per_tile) if order.windows else order.parts(run.per_tile)
+    return min(run.tiles, parts), results * len(loop.nest.reductions)
 
 
 PARTIAL_BYTES = 4

@@ -64,7 +64,7 @@ def weights() -> Program:
 def sums() -> Program:
     """The sums of rows of two feeds."""
     b = Builder("sums")
-    made = [b.reduce(b.parameter("f32", (64, 64)), b.constant(0.0), (1,)) for _ in range(2)]
+    made = [b.reduce(b.parameter("f32", (8, 8192)), b.constant(0.0), (1,)) for _ in range(2)]
     return build_program(b.module(b.tuple(*made)), ["feed"] * 2, {})
 
 

@@ -48,7 +48,6 @@ def test_gradients_are_exchanged_to_the_tiles_of_their_variable() -> None:
     layouts = Layouts(program.compute_sets)
     for compute_set in program.compute_sets:
         cost = superstep(compute_set, layouts, MK2)
-        layouts.write(compute_set)
         if compute_set.op_name.startswith("sgd/") and any(w.buffer.shape.rank == 2 for w in compute_set.writes):
             assert cost.exchange > MK2.exchange_start_cycles
             break

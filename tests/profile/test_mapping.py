@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.ir import Shape
-from engine.profile.mapping import LINEAR, Placer, layout_of, spread
-from engine.program.program import Buffer, Partition
+from engine.profile.mapping import Placer, spread
 from engine.target import target
 
 SMALL = target("ipu2", tiles=7)
@@ -57,16 +54,3 @@ def test_a_plan_spreads_over_all_its_tiles_in_whole_vectors(count: int, tiles: i
     assert run.per_tile * (run.tiles - 1) < count <= run.per_tile * run.tiles
     assert run.tiles == 1 or run.per_tile * item % 8 == 0
     assert run.per_tile <= -(-count // tiles) + 8 // item
-
-
-@pytest.mark.parametrize(
-    ("partition", "units", "layout"),
-    [
-        (None, 4, None),
-        (Partition(10, 32, 8), 4, LINEAR),
-        (Partition(1, 10, 5), 2, (1, 10)),
-        (Partition(1, 10, 10), 1, LINEAR),
-    ],
-)
-def test_layouts(partition: Partition | None, units: int, layout: tuple[int, int] | None) -> None:
-    assert layout_of(Buffer("b", Shape("f32", (32, 10))), partition, units) == layout

@@ -31,7 +31,6 @@ def test_live_bytes_are_those_of_the_memory_plan_and_the_supersteps_own() -> Non
     layouts = Layouts(program.compute_sets)
     for at, compute_set in enumerate(program.compute_sets):
         cost = superstep(compute_set, layouts, MK2)
-        layouts.write(compute_set)
         expected = planned[at] - fed + cost.temporary_bytes * cost.tiles
         assert estimate(program, MK2).memory.live_bytes[at] == expected
 

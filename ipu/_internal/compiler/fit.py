@@ -37,6 +37,7 @@ def with_storage(assumptions: Assumptions, storage: Storage, state_shards: int, 
     """
     from engine.profile.options import GRADIENT_ACCUMULATORS, OPTIMIZER_STATE_VARIABLES
 
+    assumptions = replace(assumptions, state_interval=interval)
     if not has_remote_buffers():
         return assumptions
     offloaded = set(assumptions.offloaded)
@@ -44,7 +45,7 @@ def with_storage(assumptions: Assumptions, storage: Storage, state_shards: int, 
         offloaded.add(OPTIMIZER_STATE_VARIABLES)
     if storage.offload_gradient_accumulation_buffers:
         offloaded.add(GRADIENT_ACCUMULATORS)
-    return replace(assumptions, offloaded=frozenset(offloaded), state_shards=state_shards, state_interval=interval)
+    return replace(assumptions, offloaded=frozenset(offloaded), state_shards=state_shards)
 
 
 def check_program(
