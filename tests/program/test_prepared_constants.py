@@ -84,6 +84,7 @@ def bits(case: tuple[Module, list[Size]], **more: Any) -> tuple[Executable, list
 def prepared(case: tuple[Module, list[Size]], monkeypatch: pytest.MonkeyPatch) -> Executable:
     """The executable of a program, after asserting the results without prepared constants on one worker and on two."""
     found = []
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     for passes in (WITHOUT, HOST_PASSES):
         monkeypatch.setattr(encode, "HOST_PASSES", passes)
         for workers in (1, 2):

@@ -206,6 +206,7 @@ def test_errors_of_many_features(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_with_zeros_is_not_copied(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     monkeypatch.setattr(winograd, "WORTH", np.inf)
     program = made(module(kind, Case(2, (16, 18), 16, 24)))
     assert not any(isinstance(each.work, Copy) for each in run_passes(program, HOST_PASSES).compute_sets)

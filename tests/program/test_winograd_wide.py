@@ -205,6 +205,7 @@ def test_padding_that_differs_by_side(
 
 
 def test_padding_with_zeros_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     monkeypatch.setattr(winograd, "WORTH", np.inf)
     for kind in KINDS:
         program = made(convolution(kind, (2, 9, 11, 16, 24), (7, 7), (3, 3)))
