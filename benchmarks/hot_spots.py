@@ -17,7 +17,7 @@ from benchmarks.workloads import EVERY
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.intrinsic import intrinsic
 from engine.codelets.language.memory import (
-    call4,
+    call_code,
     floating_point_state,
     flush_to_zero,
     load_i8,
@@ -51,7 +51,7 @@ def now(parameters: int) -> int:
     clock, timespec = word(parameters, 5), word(parameters, 6)
     if clock == 0:
         return ticks()
-    call4(clock, THREAD_TIME, timespec, 0, 0)
+    call_code(clock, THREAD_TIME, timespec, 0, 0)
     return load_i64(timespec) * 1_000_000_000 + load_i64(timespec + 8)
 
 
@@ -74,7 +74,7 @@ def timed_steps(parameters: int, lo: int, hi: int, scratch: int) -> None:
             if kind == RowKind.COMPUTE or kind == RowKind.CLAIMED:
                 start = now(parameters)
                 lo, hi = word(row, Column.RANGES), word(row, Column.RANGES + 1)
-                call4(word(row, Column.CODELET), word(row, Column.PARAMETERS), lo, hi, scratch)
+                call_code(word(row, Column.CODELET), word(row, Column.PARAMETERS), lo, hi, scratch)
                 took = now(parameters) - start
                 spent, calls = word(parameters, 3) + 8 * (number - 1), word(parameters, 4) + 8 * (number - 1)
                 if took < load_i64(spent) or load_i64(calls) == 0:

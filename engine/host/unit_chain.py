@@ -85,11 +85,17 @@ class UnitChain(HostWork):
         codelets = (
             Chain.WORDS + ChainedCodelet.WORDS * number + ChainedCodelet.CODELET for number in range(len(blocks))
         )
+        first = Chain.WORDS + ChainedCodelet.WORDS * len(links) + ForwardedAddress.WORDS * len(relocated)
+        called = (
+            (first + start + word, code)
+            for start, each in zip(starts, blocks, strict=False)
+            for word, code in each.calls
+        )
         return Encoded.of(
             chain,
             block(head, links, relocated, *(each.parts(sizes) for each in blocks)),
             scratch,
-            tuple(zip(codelets, (each.codelet for each in blocks), strict=True)),
+            (*zip(codelets, (each.codelet for each in blocks), strict=True), *called),
         )
 
 

@@ -21,7 +21,7 @@ def _schema() -> Mapping[str, Any]:
 
 
 def fault_of(data: object) -> str | None:
-    """What makes data no report, such as "cycles: no 'compute'"; None for a report."""
+    """Names what makes data no report, such as "cycles: no 'compute'"; None for a report."""
     return _fault(data, _schema(), "")
 
 

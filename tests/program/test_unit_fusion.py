@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from engine.compile import build_program
+from engine.host import unit_chain
+from engine.host.convolutions import winograd as convolutions
+from engine.host.convolutions.winograd_work import WinogradProduct
 from engine.host.passes import split_products
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.host.passes.unit_fusion import fuse_units
@@ -20,6 +25,7 @@ from engine.runtime import encode
 from engine.runtime import executable as executables
 from engine.runtime.executable import Executable
 from tests.engine.running import arguments_for, buffers, check
+from tests.program.test_winograd import convolution
 
 
 def reduced(b: Builder, x: Instruction, opcode: str, start: float, *dimensions: int) -> Instruction:
@@ -111,6 +117,23 @@ def test_heads_too_large_for_a_cache_are_cut_into_blocks_of_rows(rows: int, monk
     assert any(isinstance(each.work, UnitChain) for each in fuse_units(program).compute_sets)
     check(module, tolerance=3e-5)
     assert [a.tobytes() for a in Executable(program).run(1, [], buffers(values))] == [a.tobytes() for a in whole]
+
+
+def test_links_call_code_by_addresses_in_their_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A convolution's transformed product calls the transforms of its tiles."""
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
+    monkeypatch.setattr(convolutions, "WORTH", np.inf)
+    module = convolution(2, 8, 9, 16, 24)
+    values = arguments_for(module)
+    apart = run_passes(made(module), HOST_PASSES)
+    linked = [
+        unit_chain.chained([each], {}) if isinstance(each.work, WinogradProduct) else each
+        for each in apart.compute_sets
+    ]
+    assert any(isinstance(each.work, UnitChain) for each in linked)
+    monkeypatch.setattr(encode, "HOST_PASSES", ())
+    results = [Executable(each).run(1, [], buffers(values))[0] for each in (apart, replace(apart, compute_sets=linked))]
+    np.testing.assert_array_equal(*results)
 
 
 def test_results_with_one_reader_take_no_memory() -> None:
