@@ -99,6 +99,7 @@ def test_groups_with_such_numbers_are_multiply_adds(value: float, operand: str, 
     others[changed] = False
     np.testing.assert_allclose(mine[others], reference[others], rtol=1e-4, atol=1e-4)
     if k == 40:
+        near[:, COLUMNS - COLUMNS % 16 :] = False  # a kernel of their own adds the last columns of float32 in its order
         np.testing.assert_array_equal(mine[near], reference[near])
 
 
