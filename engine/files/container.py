@@ -83,12 +83,13 @@ def _header(data: bytes, origin: str) -> tuple[dict[str, Any], int]:
 def parse(text: bytes | memoryview, origin: str) -> Any:
     """A JSON value, without NaN; raises InvalidFile for anything else."""
     try:
-        return json.loads(bytes(text), parse_constant=_refuse)
+        return json.loads(bytes(text), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         raise invalid(origin, "JSON", f"text that is not ({error})") from error
 
 
-def _refuse(name: str) -> None:
+def refuse_constant(name: str) -> None:
+    """Raises ValueError: NaN and infinities are no numbers of JSON, though Python reads them."""
     raise ValueError(f"{name} is no JSON number")
 
 

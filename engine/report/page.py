@@ -10,6 +10,7 @@ import zlib
 from typing import Any
 
 from engine.errors import InvalidFile
+from engine.files.container import refuse_constant
 from engine.report import numbers
 from engine.report.charts import CHARTS, charts
 from engine.report.charts.style import CATEGORIES
@@ -152,7 +153,8 @@ def unpacked(html: str, origin: str) -> dict[str, Any]:
     try:
         if not found:
             raise ValueError("no report in it")
-        content = json.loads(_unzipped(base64.b64decode(rest.partition("<")[0], validate=True)))
+        text = _unzipped(base64.b64decode(rest.partition("<")[0], validate=True))
+        content = json.loads(text, parse_constant=refuse_constant)
         report = content["report"]
     except (ValueError, zlib.error, KeyError, TypeError, RecursionError) as error:
         raise InvalidFile(f"Expected a report of this project in {origin}. Received another page: {error}.") from error

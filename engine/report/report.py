@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from engine.errors import InvalidFile
+from engine.files.container import refuse_constant
 from engine.private_files import read_regular
 from engine.profile.levers import Lever, levers
 from engine.profile.links import gradient_bytes
@@ -19,13 +21,13 @@ from engine.report.data import FORMAT, VERSION, Feeding, Subject, report_data
 from engine.report.notebook import pictures
 from engine.report.page import page, unpacked
 from engine.report.perfetto import trace
-from engine.report.schema_check import fault_of
 from engine.report.text import text, verdicts_text
 from engine.report.verdicts import CHIPS, on_other_chips
 from engine.shown import Shown, preformatted
 from engine.target import Target
 from engine.whole_files import write_all
 
+SCHEMA = Path(__file__).parent / "schema.json"
 MOST_BYTES = 1 << 28
 """Most bytes of a page or a JSON file to read. Reports of ResNet-50 have less than 2 MB."""
 
@@ -85,7 +87,7 @@ class Report(Shown):
         if Path(path).suffix == ".html":
             return cls(checked(unpacked(content, str(path)), str(path)))
         try:
-            data = json.loads(content)
+            data = json.loads(content, parse_constant=refuse_constant)
         except (ValueError, RecursionError) as error:
             raise InvalidFile(f"Expected a report as JSON in {path}. Received: {error}.") from error
         return cls(checked(data, str(path)))
@@ -106,10 +108,23 @@ def checked(data: Any, origin: str) -> dict[str, Any]:
         raise InvalidFile(f"Expected a report of this project in {origin}. Received: one without {FORMAT!r} as format.")
     if data.get("version") != VERSION:
         raise InvalidFile(f"Expected version {VERSION} of the report in {origin}. Received: {data.get('version')!r}.")
-    fault = fault_of(data)
-    if fault is not None:
-        raise InvalidFile(f"Expected a whole report in {origin}. Received: {fault}. Make the report again.")
+    import fastjsonschema
+
+    try:
+        _check()(data)
+    except fastjsonschema.JsonSchemaValueException as error:
+        wrong = str(error)[:200]
+        raise InvalidFile(f"Expected a whole report in {origin}. Received: {wrong}. Make the report again.") from error
     return dict(data)
+
+
+@cache
+def _check() -> Callable[[Any], object]:
+    """The function that schema.json is compiled to, which raises JsonSchemaValueException."""
+    import fastjsonschema
+
+    check: Callable[[Any], object] = fastjsonschema.compile(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    return check
 
 
 def make_report(

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from engine.report import Report
-from engine.report.schema_check import fault_of
+from engine.report.report import checked
 from tests.report.samples import report, too_large
 
 VOID = frozenset({"meta", "link", "input", "br", "img"})
@@ -121,7 +121,7 @@ def test_a_failure_is_quoted() -> None:
 def test_a_report_of_an_older_version_has_no_views_of_tiles() -> None:
     data = {key: value for key, value in report().data.items() if key not in ("work", "tree")}
     read = Reader(Report(data).html())
-    assert fault_of(json.loads(json.dumps(data))) is None
+    assert checked(json.loads(json.dumps(data)), "a file") == data
     assert not read.wrong and "program" not in read.ids and "trace" in read.ids
 
 
