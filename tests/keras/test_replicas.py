@@ -150,11 +150,12 @@ def test_each_replica_draws_its_own_numbers(kit: Kit, source: str) -> None:
     class Drawn(keras.layers.Layer):
         def call(self, x: Any) -> Any:
             if source == "generator":
-                kept = generator.uniform([64]) > 0.5
+                drawn = generator.uniform([64])
             else:
-                draw = lambda: tf.cast(keras_3.random.uniform([64], seed=seeds) > 0.5, x.dtype)  # noqa: E731
-                kept = tf.cond(tf.reduce_sum(x) > 0, draw, lambda: tf.ones([64], x.dtype))
-            return 2 * x * tf.cast(kept, x.dtype)
+                drawn = tf.cond(
+                    tf.reduce_sum(x) > 0, lambda: keras_3.random.uniform([64], seed=seeds), lambda: tf.ones([64])
+                )
+            return 2 * x * tf.cast(drawn > 0.5, x.dtype)
 
     with IPUStrategy().scope():
         layer = keras.layers.Dropout(0.5) if source == "dropout" else Drawn()
