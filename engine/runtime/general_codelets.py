@@ -26,6 +26,7 @@ from engine.codelets.pooling.pool_windows import pool_windows
 from engine.codelets.products.contract_bf16x3 import contract_bf16x3
 from engine.codelets.products.contract_half import contract_half
 from engine.codelets.products.contract_plain import contract_for
+from engine.codelets.products.pack_parts import pack_parts
 from engine.machine_code.processor import may_use_matrix_registers, widens_beside_products
 from engine.runtime import executor
 
@@ -34,7 +35,7 @@ def general_codelets() -> list[MachineCode]:
     """The named codelets of modules, those of usual kinds, and those for matrix registers where there are any."""
     modules = [import_module(each.name) for each in walk_packages(codelets.__path__, f"{codelets.__name__}.")]
     found = [each for module in (executor, *modules) for each in vars(module).values() if isinstance(each, Codelet)]
-    without = () if may_use_matrix_registers() else (contract_bf16x3,)
+    without = () if may_use_matrix_registers() else (contract_bf16x3, pack_parts)
     return list(dict.fromkeys(each for each in (*found, *usual_codelets(), *usual_transforms()) if each not in without))
 
 

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.codelets.products.pack_panels import PanelPacking
 from engine.compile import compile_module
 from engine.debug.executable import DebugExecutable
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.host.passes.prepared_constants import prepare_constants
 from engine.ir import ConvolutionDimensionNumbers, DotDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
+from engine.machine_code.processor import has_matrix_registers
 from engine.runtime import encode
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
@@ -20,6 +22,7 @@ from engine.runtime.make_executable import made_by
 from tests.program.loop_parts import below, loop, next_count
 
 Size = tuple[int, ...]
+needs_registers = pytest.mark.skipif(not has_matrix_registers(), reason="no matrix registers here")
 WITHOUT = tuple(each for each in HOST_PASSES if each is not prepare_constants)
 
 
@@ -69,11 +72,22 @@ CASES = {
 }
 
 
-def bits(case: tuple[Module, list[Size]], **more: Any) -> tuple[Executable, list[bytes]]:
+SPLIT = {
+    "one block of k": products(256, 500, 520),
+    "odd columns": products(300, 1100, 331),
+    "rows kept for many columns": products(256, 513, 1024),
+    "transposed": products(256, 1030, 272, transposed=True),
+}
+"""Products on matrix registers, also with a last block of k and a last group of columns that are not whole."""
+
+
+def bits(case: tuple[Module, list[Size]], special: float = 0.0, **more: Any) -> tuple[Executable, list[bytes]]:
     """The executable, and the results of single calls for two feeds in turn and of a call of several steps."""
     module, sizes = case
     rng = np.random.default_rng(0)
     first, *weights, second = (rng.normal(size=size).astype(np.float32) for size in (*sizes, sizes[0]))
+    for each in weights if special else ():
+        each.flat[[7, each.size // 2]] = special
     roles = ["feed"] + ["constant"] * len(weights)
     executable = compile_module(module, roles, {k + 1: each for k, each in enumerate(weights)}, **more)
     calls = [executable.run(1, [RowFeed(each)], []) for each in (first, second, first)]
@@ -81,16 +95,18 @@ def bits(case: tuple[Module, list[Size]], **more: Any) -> tuple[Executable, list
     return executable, [each.tobytes() for results in calls for each in results]
 
 
-def prepared(case: tuple[Module, list[Size]], monkeypatch: pytest.MonkeyPatch) -> Executable:
+def prepared(
+    case: tuple[Module, list[Size]], monkeypatch: pytest.MonkeyPatch, amx: str = "0", special: float = 0.0
+) -> Executable:
     """The executable of a program, after asserting the results without prepared constants on one worker and on two."""
     found = []
-    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", amx)
     for passes in (WITHOUT, HOST_PASSES):
         monkeypatch.setattr(encode, "HOST_PASSES", passes)
         for workers in (1, 2):
             monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
             monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
-            executable, made = bits(case)
+            executable, made = bits(case, special)
             found.append(made)
     assert all(each == found[0] for each in found)
     return executable
@@ -103,6 +119,25 @@ def test_bits_are_those_of_weights_prepared_in_each_step(name: str, monkeypatch:
     once = [each for each in executable._running.compute_sets if each.once]
     assert len(once) == 2
     assert not {each.name for each in once} & {each.name for _, b in executable._tables.values() for each in b.sets}
+
+
+@needs_registers
+@pytest.mark.parametrize("special", [0.0, np.inf, 2.0**30])
+@pytest.mark.parametrize("name", SPLIT)
+def test_parts_for_matrix_registers_have_the_bits_of_splits_in_each_step(
+    name: str, special: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups of columns that splits cannot compute are multiplied from the weights themselves."""
+    executable = prepared(SPLIT[name], monkeypatch, "1", special)
+    once = [each.work for each in executable._running.compute_sets if each.once]
+    assert [isinstance(each, PanelPacking) and each.bf16x3 for each in once] == [True, True]
+
+
+@needs_registers
+def test_checked_execution_reads_only_the_parts_that_were_stored() -> None:
+    with made_by(DebugExecutable):
+        _, made = bits(SPLIT["odd columns"], np.inf)
+    assert made == bits(SPLIT["odd columns"], np.inf)[1]
 
 
 def test_weights_beside_a_loop_are_prepared_and_those_in_it_are_not(monkeypatch: pytest.MonkeyPatch) -> None:

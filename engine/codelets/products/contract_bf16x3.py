@@ -27,22 +27,26 @@ from engine.codelets.products.pack_bf16x3 import (
     GROUP,
     K_BLOCK,
     MOST_COLUMNS,
+    PAD,
     SEEN_BYTES,
     SUM_PITCH,
     UNSCALE,
+    WHOLE,
     begin_matrices,
     end_matrices,
     forget,
+    group_pitch,
+    groups_of,
     is_whole_as_bf16x3,
     multiply_groups,
     split_rows_of_a,
     split_rows_of_b,
+    whole_blocks,
 )
 from engine.codelets.products.panel import NOTHING_AHEAD, panels
 from engine.machine_code.llvm import ir
 
 GROUPS = MOST_COLUMNS // GROUP
-PAD = 192  # bytes between groups of columns: without it, all of them would share cache sets
 
 KEPT_GROUPS = ELEMENTS // GROUP // BLOCK_K
 
@@ -57,8 +61,6 @@ TABLE_A = _layout.area(8 * GROUP)
 TABLE_B = _layout.area(8 * K_BLOCK)
 COLUMN = _layout.area(8 * GROUP)
 SEEN = _layout.area(GROUPS * SEEN_BYTES)
-WHOLE_B = _layout.area(8 * GROUPS)  # for each group of columns, whether the split can compute it
-WHOLE_A = _layout.area(8 * KEPT_GROUPS)
 BF16X3_SCRATCH = _layout.space()
 
 _packing = packing("f32")
@@ -96,7 +98,13 @@ def add_or_write(
 @inner
 def k_step(at: Operands, block: Block) -> int:
     """The number of k in a block."""
-    return even_cut(block.k_count, K_BLOCK, BLOCK_K)
+    return k_in_block(block.k_count)
+
+
+@inner
+def k_in_block(k: int) -> int:
+    """The number of k in each of the blocks of so many k."""
+    return even_cut(k, K_BLOCK, BLOCK_K)
 
 
 @inner
@@ -114,51 +122,43 @@ def steps(at: Operands, block: Block) -> tuple[int, int, int]:
 
 
 @inner
-def whole_blocks(k: int) -> int:
-    """The number of blocks of registers that hold this many k."""
-    return (k + BLOCK_K - 1) // BLOCK_K
-
-
-@inner
-def groups_of(count: int) -> int:
-    """The number of groups that hold this many rows or columns."""
-    return (count + GROUP - 1) // GROUP
-
-
-@inner
-def group_pitch(k: int) -> int:
-    """Bytes between packed groups for this many k."""
-    return whole_blocks(k) * BLOCK_BYTES + PAD
-
-
-@inner
 def pack_columns(at: Operands, block: Block, plan: int) -> None:
-    """Packs columns of B in groups, and records which groups can be computed by the split."""
-    _, _, column, columns, k, k_count = block
+    """Packs columns of B, unless they were packed before."""
+    if word(at.parameters, Field.PARTS_B) == 0:
+        split_columns(at, block.column, block.columns, block.k, block.k_count, at.scratch + BF16X3_B)
+
+
+@inner
+def split_columns(at: Operands, column: int, columns: int, k: int, k_count: int, packed: int) -> None:
+    """Packs columns of B in groups, and notes in each of them whether it can be computed by the split."""
     scratch, layout = at.scratch, word(at.parameters, Field.LAYOUT_B)
     pitch, groups = group_pitch(k_count), groups_of(columns)
     for group in range(groups):
         forget(scratch + SEEN + group * SEEN_BYTES)
     if layout == Layout.ROWS or layout == Layout.SCATTERED_ROWS:
         offsets = word(at.parameters, Field.OFFSET_B) + 8 * k
-        split_rows_of_b(at.b + 4 * column, offsets, k_count, columns, scratch + BF16X3_B, pitch, scratch + SEEN)
+        split_rows_of_b(at.b + 4 * column, offsets, k_count, columns, packed, pitch, scratch + SEEN)
     else:
         for group in range(groups):
             width = min(GROUP, columns - group * GROUP)
-            target, seen = scratch + BF16X3_B + group * pitch, scratch + SEEN + group * SEEN_BYTES
+            target, seen = packed + group * pitch, scratch + SEEN + group * SEEN_BYTES
             fill_progression(scratch + TABLE_B, k_count, packed_pitch(width))
             pack_panel(at, column + group * GROUP, width, k, k_count, scratch + ROWS_OF_B, scratch + COLUMN)
             split_rows_of_b(scratch + ROWS_OF_B, scratch + TABLE_B, k_count, width, target, pitch, seen)
     for group in range(groups):
-        store_i64(scratch + WHOLE_B + 8 * group, is_whole_as_bf16x3(scratch + SEEN + group * SEEN_BYTES))
+        store_i64(packed + group * pitch + WHOLE, is_whole_as_bf16x3(scratch + SEEN + group * SEEN_BYTES))
 
 
 @inner
 def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
     """A packed group of columns, and 1 if the split can compute it."""
-    group = (block.column - column) // GROUP
-    packed = at.scratch + BF16X3_B + group * group_pitch(block.k_count)
-    return packed, load_i64(at.scratch + WHOLE_B + 8 * group)
+    before = word(at.parameters, Field.PARTS_B)
+    if before != 0:
+        packed = before + block.column // GROUP * group_pitch(word(at.parameters, Field.K))
+        packed += block.k // BLOCK_K * BLOCK_BYTES
+    else:
+        packed = at.scratch + BF16X3_B + (block.column - column) // GROUP * group_pitch(block.k_count)
+    return packed, load_i64(packed + WHOLE)
 
 
 @inner
@@ -167,10 +167,9 @@ def pack_rows(at: Operands, block: Block, number: int, again: bool, plan: int) -
     rows_per_unit = word(at.parameters, Field.ROWS_PER_UNIT)
     group = number // rows_per_unit * groups_of(rows_per_unit) + number % rows_per_unit // GROUP if plan != 0 else 0
     packed = at.scratch + BF16X3_A + group * group_pitch(block.k_count)
-    whole = at.scratch + WHOLE_A + 8 * group
     if plan == 0 or not again:
-        store_i64(whole, _pack_group_of_rows(at, block, packed))
-    return packed, load_i64(whole), 0
+        store_i64(packed + WHOLE, _pack_group_of_rows(at, block, packed))
+    return packed, load_i64(packed + WHOLE), 0
 
 
 @inner

@@ -41,6 +41,12 @@ class RightOperand(Record):
     pitch_b: int  # bytes between B's rows where the layout is ROWS; the length of a run where it is RUNS
 
 
+class Panels(RightOperand):
+    """The parameter block of packing: the right operand, and the address of its panels."""
+
+    panels: Address
+
+
 class Field(RightOperand):
     """The parameter block."""
 
@@ -71,6 +77,7 @@ class Field(RightOperand):
     ahead_pitch_1: int = 0
     ahead_pitch_2: int = 0
     tail: int = 0  # a Tail: the lanes in which the last columns are computed
+    parts_b: Address = 0  # B as bfloat16 parts that `PanelPacking` has packed, or 0
     next_unit: int = 0  # a sum of NextUnit: operands of the next unit to prefetch, if each unit has its own batch
 
 

@@ -34,9 +34,12 @@ ORDER_A, ORDER_B = (2, 1, 0), (0, 1, 2)  # their positions in memory, in the ord
 PRODUCTS = ((TINY, LARGE), (SMALL, LARGE), (SMALL, SMALL), (LARGE, SMALL), (LARGE, TINY), (LARGE, LARGE))
 """The parts of A and B to multiply, ordered so that few registers change and small products are added first. The three
 products that are left out are together at most 2**-24 of the whole."""
-BLOCK_BYTES = TERMS * 2 * REGISTER_BYTES + 64
-"""Size of a group's parts for a block of k, plus a cache line: without it, the parts of a row along k would share two
-cache sets."""
+WHOLE = TERMS * 2 * REGISTER_BYTES
+"""Bytes of a group's parts for a block of k. After those of the first one is 1 if the split can compute the group, else
+0."""
+BLOCK_BYTES = WHOLE + 64
+"""The parts and a cache line: without it, the parts of a row along k would share two cache sets."""
+PAD = 192  # bytes between groups: without it, all of them would share cache sets
 
 
 def _shapes(module: ir.Module) -> ir.GlobalVariable:
@@ -244,6 +247,30 @@ def is_whole_as_bf16x3(builder: ir.IRBuilder, seen: ir.Value) -> ir.Value:
     large = builder.icmp_unsigned(">", Lanes(builder, BLOCK).load(seen, "s32"), vector.all_lanes(MOST))
     lanes = builder.bitcast(large, ir.IntType(BLOCK))
     return builder.zext(builder.icmp_unsigned("==", lanes, ir.IntType(BLOCK)(0)), I64)
+
+
+@inner
+def whole_blocks(k: int) -> int:
+    """The number of blocks of registers that hold this many k."""
+    return (k + BLOCK_K - 1) // BLOCK_K
+
+
+@inner
+def groups_of(count: int) -> int:
+    """The number of groups that hold this many rows or columns."""
+    return (count + GROUP - 1) // GROUP
+
+
+@inner
+def group_pitch(k: int) -> int:
+    """Bytes between packed groups for this many k."""
+    return whole_blocks(k) * BLOCK_BYTES + PAD
+
+
+def parts_bytes(columns: int, k: int) -> int:
+    """Bytes of the parts of a right operand in groups of columns."""
+    groups, blocks = -(-columns // GROUP), -(-k // BLOCK_K)
+    return groups * (blocks * BLOCK_BYTES + PAD)
 
 
 @inner

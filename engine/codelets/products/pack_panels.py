@@ -9,17 +9,12 @@ from engine.codelets.language.encoded import Encoded, HostWork
 from engine.codelets.language.record import Address, block, word
 from engine.codelets.products.contract import Operands
 from engine.codelets.products.contract_f32 import COLUMN, CONTRACT_SCRATCH, pack_panel
-from engine.codelets.products.contract_fields import RightOperand, right_operand
+from engine.codelets.products.contract_fields import Panels, right_operand
 from engine.codelets.products.micro_kernel import panel_columns
 from engine.codelets.products.pack import PANEL
+from engine.codelets.products.pack_bf16x3 import GROUP
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.work.offsets import Offsets
-
-
-class Panels(RightOperand):
-    """The right operand, and the address of the panels."""
-
-    panels: Address
 
 
 @codelet
@@ -34,19 +29,29 @@ def pack_panels(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PanelPacking(HostWork):
-    """Packs B[k_b[k] + n * stride_b], n below `columns`, a multiple of a panel's, as float32 [panel, k, column]."""
+    """Packs B[k_b[k] + n * stride_b], n below `columns`, a multiple of a panel's, as float32 [panel, k, column].
+
+    With `bf16x3` it packs any number of columns in groups of bfloat16 parts.
+    """
 
     b: Address
     panels: Address
     k_b: Offsets
     columns: int
     stride_b: int
+    bf16x3: bool = False
 
     @property
     def unit_count(self) -> int:
-        return self.columns // panel_columns()
+        return -(-self.columns // (GROUP if self.bf16x3 else panel_columns()))
 
     def encode(self) -> Encoded:
         """The fields of B, and the address of the panels."""
         right = right_operand(self.b, self.k_b, self.columns, self.stride_b)
-        return Encoded.of(pack_panels, block(Panels(**vars(right), panels=self.panels)), CONTRACT_SCRATCH)
+        parameters = block(Panels(**vars(right), panels=self.panels))
+        if self.bf16x3:
+            from engine.codelets.products.contract_bf16x3 import BF16X3_SCRATCH
+            from engine.codelets.products.pack_parts import pack_parts
+
+            return Encoded.of(pack_parts, parameters, BF16X3_SCRATCH)
+        return Encoded.of(pack_panels, parameters, CONTRACT_SCRATCH)

@@ -1,7 +1,8 @@
 """Constant weights, such as an exported program's, packed or transformed once for all steps.
 
-If a product's right operand is constant, so are its panels; the same holds for kernels that Winograd's convolutions
-transform. Compute sets that prepare them run before the executable's first step. For the host only.
+If a product's right operand is constant, so are its panels, or the parts for matrix registers; the same holds for
+kernels that Winograd's convolutions transform. Compute sets that prepare them run before the executable's first step.
+For the host only.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ def prepare_constants(program: Program) -> Program:
 
 def _is_to_be_packed(product: ComputeSet) -> bool:
     work = product.work
-    if not isinstance(work, Contraction) or not work.is_float32 or work.panels or product.claimed:
+    if not isinstance(work, Contraction) or work.panels or product.claimed:
         return False
     batches, _, columns, k = work.size
-    one = batches == 1 and work.splits == 1 and columns % PANEL == 0 and 4 * columns * k >= LEAST_BYTES
+    fits = work.bf16x3 or (work.is_float32 and columns % PANEL == 0)
+    one = batches == 1 and work.splits == 1 and fits and 4 * columns * k >= LEAST_BYTES
     spans = [span for span in product.reads if span.buffer is work.b.buffer]
     return one and work.b.buffer.kind == "constant" and work.b.moved is None and len(spans) == 1
 

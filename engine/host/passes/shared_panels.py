@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from engine.codelets.products.contract_fields import PACK_ROWS
+from engine.codelets.products.pack_bf16x3 import parts_bytes
 from engine.codelets.products.pack_panels import PanelPacking
 from engine.host.unit_chain import UnitChain
 from engine.ir.shape import Shape
@@ -42,18 +43,28 @@ def share_panels(program: Program) -> Program:
 def pack_before(rewriter: ProgramRewriter, at: int, product: Contraction) -> None:
     """Inserts a compute set that packs B of a product, which is the work of compute set `at`, or its first link."""
     reader, (_, _, columns, k) = rewriter.sets[at], product.size
-    panels = Buffer(f"{reader.name}.panels", Shape("f32", (k, columns)))
-    packing = PanelPacking(product.b, Address(panels), product.k_b, columns, product.stride_b)
+    shape = Shape("s8", (parts_bytes(columns, k),)) if product.bf16x3 else Shape("f32", (k, columns))
+    panels = Buffer(f"{reader.name}.panels", shape)
+    packing = PanelPacking(product.b, Address(panels), product.k_b, columns, product.stride_b, product.bf16x3)
     spans = [Span(product.b.buffer, None)], [Span(panels, None)]
     packs = ComputeSet(panels.name, packing, packing.unit_count, *spans, op_name=reader.op_name)
+    rewriter.replace(at, packs)
+    rewriter.insert_after(at, _reading(reader, product, panels))
+
+
+def _reading(reader: ComputeSet, product: Contraction, panels: Buffer) -> ComputeSet:
+    """The compute set with a product that reads panels; one of splits computes what they cannot from B itself."""
+    if product.bf16x3:
+        work: Work = replace(product, parts_b=Address(panels))
+        return replace(reader, work=work, reads=[*reader.reads, Span(panels, None)])
+    _, _, columns, k = product.size
     dense = Offsets(np.arange(k, dtype=np.int64) * 4 * columns)
-    work: Work = replace(product, b=Address(panels), k_b=dense, stride_b=4, panels=True)
+    work = replace(product, b=Address(panels), k_b=dense, stride_b=4, panels=True)
     if isinstance(reader.work, UnitChain):
         first, *others = reader.work.links
         work = replace(reader.work, links=(replace(first, work=work), *others))
     reads = [Span(panels, None) if span.buffer is product.b.buffer else span for span in reader.reads]
-    rewriter.replace(at, packs)
-    rewriter.insert_after(at, replace(reader, work=work, reads=reads))
+    return replace(reader, work=work, reads=reads)
 
 
 def _first(chain: ComputeSet) -> Contraction | None:

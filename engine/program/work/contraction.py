@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from engine.frozen import frozen
 from engine.ir.shape import Shape
 from engine.program.buffer import Address
-from engine.program.work.base import Footprint, Work
+from engine.program.work.base import Footprint, Work, addresses_in
 from engine.program.work.offsets import Offsets, rows_together, run_of
 
 
@@ -28,9 +28,10 @@ class Contraction(Work):
     `result_type`. Where k is split, part s writes its partial sums s * `partial_pitch` bytes further on. With `bf16x3`
     each float32 is split into three bfloat16 values, which matrix registers multiply. With `depthwise` there is one
     column, batches are neighbours in all three arrays, and a unit has the rows of all of them. With `panels`,
-    `PanelPacking` has packed B. With `rounds_b` B is float32 in memory, rounded to f16 where it is packed. Units
-    prefetch their rows of `ahead`, arrays in as many equal parts as C has rows that are read after it. Where each unit
-    has a batch of its own, it prefetches those operands of the next unit that `next_unit`, a sum of NextUnit, names.
+    `PanelPacking` has packed B; at `parts_b` it has stored what B is split into. With `rounds_b` B is float32 in
+    memory, rounded to f16 where it is packed. Units prefetch their rows of `ahead`, arrays in as many equal parts as C
+    has rows that are read after it. Where each unit has a batch of its own, it prefetches those operands of the next
+    unit that `next_unit`, a sum of NextUnit, names.
     """
 
     a: Address
@@ -52,13 +53,14 @@ class Contraction(Work):
     bf16x3: bool = False
     depthwise: bool = False
     panels: bool = False
+    parts_b: Address | None = None
     rounds_b: bool = False
     ahead: tuple[Address, ...] = ()
     next_unit: int = 0
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        return self.a, self.b, self.c
+        return self.a, self.b, self.c, *addresses_in(self.parts_b)
 
     @property
     def size(self) -> tuple[int, int, int, int]:
