@@ -2,7 +2,7 @@
 
 A block fenced as `python` may be followed by one fenced as `text`, which holds its printout. Without a `text` block its
 printout is not compared. `python -m tests.examples.pages PAGE ...` fails if printouts differ; `--write` corrects them.
-Each page has a process of its own, forked from one that has imported TensorFlow.
+Each page has a process of its own, forked from one that has imported TensorFlow, and a folder for the files it writes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import linecache
 import os
 import re
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +69,10 @@ def main() -> int:
         child = os.fork()
         if not child:
             try:
-                code = int(not same(page, arguments.write))
+                with tempfile.TemporaryDirectory() as folder:
+                    page = page.absolute()
+                    os.chdir(folder)
+                    code = int(not same(page, arguments.write))
             except BaseException:
                 traceback.print_exc()
                 code = 1
