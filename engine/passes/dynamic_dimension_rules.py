@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from engine.ir import GatherDimensionNumbers, Instruction, PaddingDimension, ScatterDimensionNumbers
+from engine.ir import (
+    Computation,
+    GatherDimensionNumbers,
+    Instruction,
+    PaddingDimension,
+    ScatterDimensionNumbers,
+    Shape,
+    TupleShape,
+)
 from engine.ir.opcodes import ELEMENTWISE
 from engine.ir.value_checks import ValueCheck, is_value_check
 from engine.passes.dynamic_dimensions import Resolver, Sizes, on, refused, resolve_dynamic_dimensions
-from engine.passes.rewriting import changed
+from engine.passes.rewriting import Names, changed, make
 
 # Import it from here: the rules below are registered then.
 __all__ = ["resolve_dynamic_dimensions"]
@@ -60,8 +69,16 @@ def _slice(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("pad")
 def _pad(made: Resolver, instruction: Instruction) -> Resolved:
-    sizes, config = made.sizes_of(instruction.operands[0]), instruction["padding_config"]
-    return instruction, _other_than(instruction, sizes, [d for d in sizes if config[d] != PaddingDimension(0, 0)])
+    """Gives elements beyond the size the padding's value, which then ends where XLA's padding would."""
+    (operand, fill), config = instruction.operands, instruction["padding_config"]
+    sizes = made.sizes_of(operand)
+    padded = {d: size for d, size in sizes.items() if config[d] != PaddingDimension(0, 0)}
+    for d, size in padded.items():
+        edges = config[d].edge_padding_low, config[d].edge_padding_high
+        if config[d].interior_padding or min(edges) < 0:
+            raise refused(instruction, d)
+        sizes[d] = made.make("add", size.shape, size, made.number(sum(edges)))
+    return made.with_operands(instruction, (made.masked(operand, padded, fill), fill)), sizes
 
 
 @on("concatenate")
@@ -81,7 +98,55 @@ def _concatenate(made: Resolver, instruction: Instruction) -> Resolved:
     return joined, {**sizes, dimension: start}
 
 
-@on("reverse", "sort")
+@on("sort")
+def _sort(made: Resolver, instruction: Instruction) -> Resolved:
+    """Sorts elements beyond the size behind all others."""
+    sizes, (dimension,) = made.sizes_of(*instruction.operands), instruction["dimensions"]
+    if dimension not in sizes:
+        return instruction, sizes
+    shape = instruction.operands[0].array_shape.with_type("s32")
+    beyond = made.masked(made.spread(made.number(0), shape.dimensions), {dimension: sizes[dimension]}, made.number(1))
+    shapes = (*instruction.tuple_shapes, shape)
+    called = (_within_sizes(instruction.called[0]),)
+    ordered = made.added(
+        changed(instruction, shape=TupleShape(shapes), operands=(*instruction.operands, beyond), called=called)
+    )
+    if len(shapes) > 2:
+        return ordered, sizes
+    return made.make("get-tuple-element", instruction.shape, ordered, tuple_index=0), sizes
+
+
+def _within_sizes(comparator: Computation) -> Computation:
+    """The comparator of one more pair of operands: 1 for elements that come last, 0 for others."""
+    root, names = comparator.root, Names(comparator.instructions)
+    made = list(comparator.instructions)
+
+    def add(opcode: str, element_type: str, *operands: Instruction, **attributes: Any) -> Instruction:
+        one = make(root, opcode, Shape(element_type), operands, **attributes)
+        made.append(names.settle(one, one))
+        return made[-1]
+
+    count = len(comparator.parameters)
+    left, right = (add("parameter", "s32", parameter_number=count + k) for k in (0, 1))
+    is_before, is_equal = (add("compare", "pred", left, right, direction=each) for each in ("LT", "EQ"))
+    return Computation(comparator.name, made, add("select", "pred", is_equal, root, is_before))
+
+
+@on("reduce-window")
+def _reduce_window(made: Resolver, instruction: Instruction) -> Resolved:
+    """Gives elements beyond the size the initial value, as padding has, where windows are as many as elements."""
+    half = len(instruction.operands) // 2
+    arrays, starts = instruction.operands[:half], instruction.operands[half:]
+    sizes, window = made.sizes_of(*arrays), instruction["window"]
+    before, after = arrays[0].array_shape.dimensions, instruction.tuple_shapes[0].dimensions
+    strides = [d for d in sizes if before[d] != after[d] or window[d].stride != 1 or window[d].base_dilation != 1]
+    sizes = _other_than(instruction, sizes, strides)
+    touched = {d: size for d, size in sizes.items() if not window[d].is_trivial}
+    masked = [made.masked(array, touched, start) for array, start in zip(arrays, starts, strict=True)]
+    return made.with_operands(instruction, (*masked, *starts)), sizes
+
+
+@on("reverse")
 def _in_other_dimensions(made: Resolver, instruction: Instruction) -> Resolved:
     sizes = made.sizes_of(*instruction.operands)
     return instruction, _other_than(instruction, sizes, instruction["dimensions"])

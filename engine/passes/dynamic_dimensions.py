@@ -122,8 +122,8 @@ def refused(instruction: Instruction, dimension: int) -> UnsupportedOperation:
     """The error for an instruction that would need the size of an operand's dimension to be static."""
     origin = f" from {instruction.op_name}" if instruction.op_name else ""
     return UnsupportedOperation(
-        f"Expected static shapes, or a dynamic size only in elementwise operations, reductions, gathers and scatters. "
-        f"Received: {instruction.shape} in {instruction.opcode} %{instruction.name}{origin}, with dimension "
+        f"Expected static shapes, or a dynamic size only in elementwise operations, reductions, sorts, gathers and "
+        f"scatters. Received: {instruction.shape} in {instruction.opcode} %{instruction.name}{origin}, with dimension "
         f"{dimension} of a size known only at run time. Use operations whose result has a fixed shape: a mask in "
         f"place of boolean_mask, where or unique, tf.slice with a fixed size, and dense in place of sparse gradients."
     )

@@ -74,6 +74,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     ),
     "winners": lambda x, m: tf.reduce_sum(tf.argmax(rows(x, m), axis=1)),
     "sorted within rows": lambda x, m: tf.reduce_sum(tf.sort(rows(x, m), axis=1), axis=0),
+    "sorted": lambda x, m: tf.reduce_sum(tf.sort(rows(x, m)[:, 0]) * tf.cumsum(tf.ones_like(rows(x, m)[:, 0]))),
+    "sorted rows": lambda x, m: tf.reduce_sum(tf.gather(x, tf.argsort(rows(tf.range(7), m) % 4, stable=True)), axis=0),
+    "running sums": with_gradient(lambda x, m: tf.reduce_sum(tf.sin(tf.cumsum(rows(x, m), axis=0)))),
+    "running products from the end": lambda x, m: tf.reduce_sum(
+        tf.math.cumprod(rows(x, m), axis=0, reverse=True), axis=0
+    ),
     "of numbers": lambda x, m: tf.reduce_sum(tf.boolean_mask(x, x > 0)),
     "segments": lambda x, m: tf.math.unsorted_segment_sum(rows(x, m), rows(tf.range(7) % 2, m), 2),
 }
@@ -109,12 +115,12 @@ def same(function: Callable[..., Any], *several: Any) -> None:
     "function",
     [
         rows,
-        lambda x, m: tf.reduce_sum(tf.sort(rows(x, m), axis=0) * ROWS[0]),
-        lambda x, m: tf.reduce_sum(tf.cumsum(rows(x, m), axis=0)),
+        lambda x, m: tf.reduce_sum(tf.math.top_k(rows(x, m)[:, 0], 3)[0]),
+        lambda x, m: tf.reduce_sum(tf.nn.max_pool1d(rows(x, m)[None], 2, 2, "VALID")),
         lambda x, m: tf.reduce_sum(tf.reverse(rows(x, m), [0]) * ROWS[0]),
         lambda x, m: tf.reduce_sum(tf.image.resize(rows(tf.reshape(x, [7, 3, 1]), m), [5, 3])),
     ],
-    ids=["result", "sort", "running sum", "reverse", "resize"],
+    ids=["result", "greatest", "pooling", "reverse", "resize"],
 )
 def test_what_would_mix_in_the_rest_is_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(UnsupportedOperation, match=r"(?s)known only at run time.*mask in place of boolean_mask"):

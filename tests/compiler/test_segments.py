@@ -146,13 +146,16 @@ def test_joined_sparse_tensors() -> None:
         found += [tf.sparse.concat(1, [computed, one]), tf.sparse.slice(one, [1, 0], [9, 3])]
         found += [tf.sparse.slice(found[1], [0, 2], [4, 6]), tf.sparse.slice(one, [2, 0], [1, 5])]
         found += [tf.sparse.add(one, other), v1.sparse_add(other, one)]
+        found += [tf.sparse.reshape(one, [-1, 2]), tf.sparse.reshape(computed, [2, 5, -1])]
         return [each for sparse in found for each in dense(sparse)]
 
     check(function, VALUES, VALUES[::-1] * 2, np.array(others))
 
     def greatest(values: tf.Tensor) -> list[tf.Tensor]:
         given = tf.SparseTensor(PLACES, values, [4, 5]), tf.SparseTensor(others, values[::-1], [4, 5])
-        return [each for by in (tf.sparse.maximum, tf.sparse.minimum) for each in dense(by(*given))]
+        found = [by(*given) for by in (tf.sparse.maximum, tf.sparse.minimum)]
+        found += tf.sparse.split(sp_input=given[0], num_split=3, axis=1)
+        return [each for sparse in found for each in dense(sparse)]
 
     check(greatest, VALUES, gradients=False)
 
@@ -170,6 +173,15 @@ def test_sparse_lookups(weighted: bool) -> None:
 
     table = GENERATOR.normal(size=(7, 3)).astype(np.float32)
     check(function, table, np.abs(VALUES), np.array([1, 3, 3, 6]), np.array(PLACES))
+
+
+def test_unique_values_and_their_counts() -> None:
+    def function(x: tf.Tensor) -> list[tf.Tensor]:
+        found, places, counts = tf.unique_with_counts(x, tf.int64)
+        stacked = v1.parallel_stack([x, 2 * x])
+        return [tf.gather(counts, places), places, tf.reduce_max(counts), tf.reduce_sum(found), tf.size(found), stacked]
+
+    check(function, np.array([3, 1, 3, 3, 7, 1]), gradients=False)
 
 
 def test_euclidean_norms() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu._internal.compiler.segments import known
+from ipu._internal.compiler.constant_values import known
 from ipu._internal.types import TensorLike
 
 IMPOSSIBLE = -1e30

@@ -21,6 +21,9 @@ _INSTEAD = {
     "CTCGreedyDecoder": "Return tf.argmax of the logits, and merge equal neighbours on the host; or use "
     "ipu.nn_ops.ctc_beam_search_decoder.",
     "CTCLoss": "Use ipu.nn_ops.ctc_loss_v2 or tf.compat.v1.nn.ctc_loss_v2, with dense labels and their lengths.",
+    "RaggedTensorToTensor": "Give to_tensor the shape of its result, with a number for each dimension.",
+    "ResourceStridedSliceAssign": "For rows of a computed number use tf.compat.v1.scatter_update or scatter_nd_update.",
+    "SparseCross": "Cross the features in the input pipeline, for example with tf.data's map.",
 }
 """Advice for operations that the API has in another form."""
 _GENERATED_SCOPES = frozenset({"gradient_tape", "PartitionedCall", "StatefulPartitionedCall"})
@@ -86,7 +89,10 @@ def _advice(message: str, operation: str) -> str:
     if _is_about_constants(message):
         return "Its shape depends on values known only at run time: compute it from static shapes or constants."
     if "fixed tensor list size" in message:
-        return "Give tf.while_loop maximum_iterations: gradients of a loop keep a value for each iteration."
+        return (
+            "Give tf.while_loop maximum_iterations: gradients of a loop keep a value for each iteration. In place of "
+            "tf.nn.raw_rnn use tf.nn.dynamic_rnn, with lengths as sequence_length."
+        )
     return (
         "Run it on the host, in the input pipeline (for example with tf.data's map) or, at the cost of a call in each "
         "step, in ipu.scopes.outside_compilation_scope; or replace the layer."

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu._internal.compiler.graph_structure import origin
+from ipu._internal.compiler.constant_values import known
 from ipu._internal.types import TensorLike
 
 _UNSORTED = {
@@ -68,15 +68,6 @@ def _gathered_segments(
         rows = tf.gather(data, indices)
         rows = tf.cast(rows, tf.float32) if data.dtype in WIDENED else rows
         return tf.cast(_UNSORTED[kind](rows, tf.convert_to_tensor(segment_ids), int(count)), data.dtype)
-
-
-def known(value: TensorLike) -> Any:
-    """The value of a constant, also of one that a function captures, as NumPy's; None for others."""
-    value = tf.convert_to_tensor(value)
-    if (found := tf.get_static_value(value)) is not None:
-        return found
-    outside = origin(value)
-    return None if outside is value or outside.dtype == tf.resource else tf.get_static_value(outside)
 
 
 def _count(ids: np.ndarray) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu._internal.compiler.segments import WIDENED, known
+from ipu._internal.compiler.constant_values import known
 from ipu._internal.types import TensorLike
 
 
@@ -34,7 +34,7 @@ def _reduce(
     with tf.name_scope(name or "SparseReduce"):
         reduced = {int(axis) % len(shape) for axis in np.reshape(axes, [-1])}
         kept = [k for k in range(len(shape)) if k not in reduced]
-        groups, count = _groups(input_indices, shape, kept)
+        groups, count = groups_of(input_indices, shape, kept)
         values = tf.convert_to_tensor(input_values)
         found = by(values, groups, count)
         if by is tf.math.unsorted_segment_max:
@@ -44,7 +44,7 @@ def _reduce(
         return tf.reshape(found, sizes if keep_dims else [sizes[k] for k in kept])
 
 
-def _groups(indices: TensorLike, shape: np.ndarray, kept: Sequence[int]) -> tuple[tf.Tensor, int]:
+def groups_of(indices: TensorLike, shape: np.ndarray, kept: Sequence[int]) -> tuple[tf.Tensor, int]:
     """The number of each value's group, int64 [count], by the dimensions `kept`; and the number of groups."""
     indices = tf.cast(indices, tf.int64)
     numbers = tf.zeros_like(indices[:, 0])
@@ -66,7 +66,7 @@ def _softmax(
         return original(sp_indices, sp_values, sp_shape, name)
     with tf.name_scope(name or "SparseSoftmax"):
         values = tf.convert_to_tensor(sp_values)
-        rows, count = _groups(sp_indices, shape, range(len(shape) - 1))
+        rows, count = groups_of(sp_indices, shape, range(len(shape) - 1))
         greatest = tf.stop_gradient(tf.math.unsorted_segment_max(values, rows, count))
         powers = tf.exp(values - tf.gather(greatest, rows))
         return powers / tf.gather(tf.math.unsorted_segment_sum(powers, rows, count), rows)
@@ -125,7 +125,7 @@ def _reordered(
         if indices is not None:  # they remain constants
             order = np.lexsort(indices.T[::-1])
             return tf.constant(indices[order]), tf.gather(input_values, order)
-        order = tf.argsort(_groups(input_indices, shape, range(len(shape)))[0], stable=True)
+        order = tf.argsort(groups_of(input_indices, shape, range(len(shape)))[0], stable=True)
         return tf.gather(input_indices, order), tf.gather(input_values, order)
 
 
@@ -211,6 +211,59 @@ def _sliced(
         return tf.constant(places[is_kept] - first), tf.gather(values, is_kept), tf.constant(kept)
 
 
+def _reshaped(
+    original: Callable[..., Any],
+    input_indices: TensorLike,
+    input_shape: TensorLike,
+    new_shape: TensorLike,
+    name: str | None = None,
+) -> Any:
+    """SparseReshape: indices, which remain constants, and dense shape."""
+    shape, sizes = known(input_shape), known(new_shape)
+    if shape is None or sizes is None or np.sum(sizes == -1) > 1:
+        return original(input_indices, input_shape, new_shape, name)
+    count, rest = int(np.prod(shape)), int(np.prod(sizes[sizes != -1]))
+    sizes = np.where(sizes == -1, count // max(rest, 1), sizes)
+    if int(np.prod(sizes)) != count:
+        raise ValueError(
+            f"Expected a shape of {count} elements, as of {shape.tolist()}. Received: {known(new_shape).tolist()}."
+        )
+    with tf.name_scope(name or "SparseReshape"):
+        if (indices := known(input_indices)) is not None:
+            numbers = np.ravel_multi_index(tuple(indices.T), shape) if len(indices) else indices[:, 0]
+            places = np.stack(np.unravel_index(numbers, sizes), 1) if len(sizes) else numbers[:, None][:, :0]
+            return tf.constant(places, tf.int64), tf.constant(sizes)
+        numbers, places = groups_of(input_indices, shape, range(len(shape)))[0], []
+        for size in sizes[::-1]:
+            places.insert(0, numbers % max(int(size), 1))
+            numbers = numbers // max(int(size), 1)
+        return tf.stack(places, axis=1), tf.constant(sizes)
+
+
+def _split(
+    original: Callable[..., Any],
+    split_dim: TensorLike,
+    indices: TensorLike,
+    values: TensorLike,
+    shape: TensorLike,
+    num_split: int,
+    name: str | None = None,
+) -> Any:
+    """SparseSplit of constant indices: the parts' indices, values and dense shapes; the first parts are the larger."""
+    dimension, sizes = known(split_dim), known(shape)
+    if dimension is None or sizes is None or known(indices) is None:
+        return original(split_dim, indices, values, shape, num_split, name)
+    least, larger = divmod(int(sizes[dimension]), num_split)
+    unit, start, parts = np.eye(len(sizes), dtype=np.int64)[dimension], 0, []
+    with tf.name_scope(name or "SparseSplit"):
+        for part in range(num_split):
+            size = least + (part < larger)
+            kept = np.where(unit, size, sizes)
+            parts.append(_sliced(tf.raw_ops.SparseSlice, indices, values, sizes, start * unit, kept))
+            start += size
+    return tuple(list(each) for each in zip(*parts, strict=True))
+
+
 SPARSE_OPERATIONS: dict[str, Callable[..., Any]] = {
     "sparse_add": partial(_merged, tf.add),
     "sparse_concat": _concatenated,
@@ -220,42 +273,12 @@ SPARSE_OPERATIONS: dict[str, Callable[..., Any]] = {
     "sparse_reduce_max": partial(_reduce, tf.math.unsorted_segment_max),
     "sparse_reduce_sum": partial(_reduce, tf.math.unsorted_segment_sum),
     "sparse_reorder": _reordered,
+    "sparse_reshape": _reshaped,
     "sparse_slice": _sliced,
     "sparse_softmax": _softmax,
+    "sparse_split": _split,
     "sparse_sparse_maximum": partial(_merged, tf.maximum),
     "sparse_sparse_minimum": partial(_merged, tf.minimum),
     "sparse_tensor_dense_add": _added_to_dense,
 }
 """Replacements of TensorFlow's functions, by name."""
-
-
-def sparse_lookup(
-    original: Callable[..., Any],
-    params: Any,
-    sp_ids: tf.SparseTensor,
-    sp_weights: tf.SparseTensor | None,
-    partition_strategy: str = "mod",
-    name: str | None = None,
-    combiner: str | None = None,
-    max_norm: float | None = None,
-    allow_fast_lookup: bool = False,
-) -> Any:
-    """embedding_lookup_sparse, whose rows end with the last index or, where indices are computed, the dense shape."""
-    combiner = combiner or "mean"
-    is_usual = isinstance(sp_ids, tf.SparseTensor) and combiner in ("mean", "sqrtn", "sum")
-    indices = known(sp_ids.indices) if is_usual else None
-    ends = indices[-1:, 0] + 1 if indices is not None else known(sp_ids.dense_shape) if is_usual else None
-    if ends is None:
-        return original(params, sp_ids, sp_weights, partition_strategy, name, combiner, max_norm, allow_fast_lookup)
-    with tf.name_scope(name or "embedding_lookup_sparse"):
-        rows = tf.compat.v1.nn.embedding_lookup(params, sp_ids.values, partition_strategy, max_norm=max_norm)
-        dtype = tf.float32 if rows.dtype in WIDENED else rows.dtype
-        weights = tf.ones_like(sp_ids.values, dtype) if sp_weights is None else tf.cast(sp_weights.values, dtype)
-        count = int(ends[0]) if len(ends) else 0
-        segments = sp_ids.indices[:, 0]
-        each = tf.reshape(weights, [-1, *[1] * (rows.shape.rank - 1)])
-        found = tf.math.unsorted_segment_sum(tf.cast(rows, dtype) * each, segments, count)
-        if combiner != "sum":
-            total = tf.math.unsorted_segment_sum(each if combiner == "mean" else each * each, segments, count)
-            found = tf.math.divide_no_nan(found, total if combiner == "mean" else tf.sqrt(total))
-        return tf.cast(found, rows.dtype)

@@ -1,6 +1,6 @@
 """Updates of rows of a variable by optimizers of TensorFlow 1 and of tf_keras, made of operations that XLA has.
 
-Each has the arguments of TensorFlow's operation. `indices` are different from each other.
+Each has the arguments of TensorFlow's operation. `indices` are different from each other, but in update_named_rows.
 """
 
 from __future__ import annotations
@@ -133,6 +133,22 @@ def _adagrad_da(original: Any, *arguments: Any, **options: Any) -> tf.Operation:
     squared = _updated(squares, indices, _rows(squares, indices, grad) + grad * grad)
     rows = -lr * _proximal(summed, step, l1, 0.0) / (step * lr * l2 + tf.sqrt(squared))
     return resources.resource_scatter_update(var, indices, rows)
+
+
+def update_named_rows(
+    original: Callable[..., tf.Operation], optimizer: Any, grad: tf.Tensor, handle: Any, indices: tf.Tensor
+) -> tf.Operation:
+    """Optimizer._resource_apply_sparse_duplicate_indices, where the number of indices is known at run time alone.
+
+    TensorFlow's tf.unique needs it. In place of it the table's rows are summed whole, and those that are named read.
+    """
+    if indices.shape.num_elements() is not None:
+        return original(optimizer, grad, handle, indices)
+    rows = handle.shape[0]
+    is_named = tf.math.unsorted_segment_sum(tf.ones_like(indices, tf.int32), indices, rows) > 0
+    named = tf.cast(tf.where(is_named)[:, 0], indices.dtype)
+    sums = tf.gather(tf.math.unsorted_segment_sum(grad, indices, rows), named)
+    return optimizer._resource_apply_sparse(sums, handle, named)
 
 
 SPARSE_UPDATES: dict[str, Callable[..., tf.Operation]] = {

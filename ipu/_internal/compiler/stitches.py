@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu._internal.compiler.segments import known
+from ipu._internal.compiler.constant_values import known
 from ipu._internal.types import TensorLike
 
 UNCHANGED = frozenset({"Identity", "Reshape"})

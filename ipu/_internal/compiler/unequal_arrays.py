@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-from ipu._internal.compiler.segments import known
+from ipu._internal.compiler.constant_values import known
 from ipu._internal.types import TensorLike
 
 ITEM_SHAPE, UNEQUAL = "_ipu_item_shape", "_ipu_unequal"

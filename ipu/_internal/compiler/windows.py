@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import gen_nn_ops
 
-from ipu._internal.compiler.segments import known
+from ipu._internal.compiler.constant_values import known
 from ipu._internal.types import TensorLike
 
 

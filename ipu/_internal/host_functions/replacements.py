@@ -27,6 +27,7 @@ from tensorflow.python.ops import (
     gen_logging_ops,
     gen_math_ops,
     gen_nn_ops,
+    gen_ragged_conversion_ops,
     gen_resource_variable_ops,
     gen_sparse_ops,
     gen_string_ops,
@@ -46,11 +47,13 @@ from ipu._internal.compiler.growing_arrays import scatter, set_item, stack
 from ipu._internal.compiler.left_out_summaries import SUMMARIES, summary
 from ipu._internal.compiler.matrix_resizing import area, bicubic
 from ipu._internal.compiler.nearest_resizing import nearest_neighbor, nearest_neighbor_gradient
+from ipu._internal.compiler.ragged_tensors import to_dense
 from ipu._internal.compiler.segments import GATHERED_SEGMENTS, SEGMENTS, WIDENED, bin_counts, histogram
 from ipu._internal.compiler.set_metrics import SET_METRICS
+from ipu._internal.compiler.sparse_lookups import safe_sparse_lookup, sparse_lookup
 from ipu._internal.compiler.sparse_products import sparse_by_dense
-from ipu._internal.compiler.sparse_tensors import SPARSE_OPERATIONS, sparse_lookup, times_dense
-from ipu._internal.compiler.sparse_updates import RAW_SPARSE_UPDATES, SPARSE_UPDATES
+from ipu._internal.compiler.sparse_tensors import SPARSE_OPERATIONS, times_dense
+from ipu._internal.compiler.sparse_updates import RAW_SPARSE_UPDATES, SPARSE_UPDATES, update_named_rows
 from ipu._internal.compiler.stitches import stitched
 from ipu._internal.compiler.unequal_arrays import concatenate, get_item
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
@@ -86,6 +89,9 @@ def replace_host_operations() -> None:
     _replace(gen_list_ops, "tensor_list_scatter_into_existing_list", scatter)
     _replace(gen_list_ops, "tensor_list_set_item", set_item)
     _replace(gen_list_ops, "tensor_list_stack", stack)
+    _replace(gen_array_ops, "parallel_concat", _parallel_concat)
+    _replace(gen_array_ops, "unique_with_counts", _unique_with_counts)
+    _replace(gen_ragged_conversion_ops, "ragged_tensor_to_tensor", to_dense)
     _replace(gen_math_ops, "arg_max", partial(_among_numbers, tf.greater))
     _replace(gen_math_ops, "arg_min", partial(_among_numbers, tf.less))
     _replace(gen_math_ops, "euclidean_norm", _euclidean_norm)
@@ -97,10 +103,12 @@ def replace_host_operations() -> None:
     _replace(ctc_ops, "_ctc_loss_impl", loss_of_sparse_labels)
     _replace(ctc_ops, "_generate_defun_backend", _without_function)
     _replace(optimizer.Optimizer, "_get_non_slot_variable", _non_slot_variable)
+    _replace(optimizer.Optimizer, "_resource_apply_sparse_duplicate_indices", update_named_rows)
     for name in SUMMARIES.values():
         _replace(gen_logging_ops, name, summary)
     for module in (embedding_ops, tf.compat.v1.nn):
         _replace(module, "embedding_lookup_sparse", sparse_lookup)
+        _replace(module, "safe_embedding_lookup_sparse", safe_sparse_lookup)
     for module in (gen_data_flow_ops, data_flow_ops, tf, tf.compat.v1, tf.compat.v2):
         _replace(module, "dynamic_stitch", stitched)
     for module in (gen_data_flow_ops, data_flow_ops):
@@ -207,3 +215,21 @@ def _in_top_k(original: Callable[..., Any], predictions: Any, targets: Any, k: A
     classes = tf.shape(predictions, targets.dtype)[1]
     known = (targets >= 0) & (targets < classes) & tf.reduce_all(tf.math.is_finite(predictions), axis=1)
     return tf.logical_and(original(predictions, targets, k, name=name), known)
+
+
+def _parallel_concat(_: Any, values: Any, shape: Any, name: str | None = None) -> Any:
+    """The operation of tf.parallel_stack."""
+    return tf.concat(list(values), 0, name=name or "ParallelConcat")
+
+
+def _unique_with_counts(
+    original: Callable[..., Any], x: Any, out_idx: tf.DType = tf.int32, name: str | None = None
+) -> Any:
+    """tf.unique, and how often each of its values occurs; as many as tf.unique has."""
+    x = tf.convert_to_tensor(x)
+    if x.shape.num_elements() is None:
+        return original(x, out_idx, name)
+    with tf.name_scope(name or "UniqueWithCounts"):
+        found, places = tf.unique(x, out_idx)
+        counts = tf.math.unsorted_segment_sum(tf.ones_like(places), places, x.shape[0])
+        return found, places, counts[: tf.size(found)]
