@@ -53,8 +53,8 @@ def group_norm(
         A tensor of the shape and type of `inputs`.
 
     Raises:
-        ValueError: rank or number of channels are not known, `channels_axis` is neither 1 nor the last dimension, or
-            `groups` does not divide the number of channels.
+        ValueError: rank or number of channels are not known, `channels_axis` is neither 1 nor the last dimension,
+            `groups` does not divide the number of channels, or initializers or collections have other names.
     """
     return with_variables(
         inputs,

@@ -105,6 +105,26 @@ def test_a_pipeline_on_replicas(tmp_path: Path) -> None:
         np.testing.assert_allclose(estimator.get_variable_value(name), value, rtol=1e-4)
 
 
+@pytest.mark.parametrize(("dtype", "is_finite"), [(None, False), (tf.float32, True)])
+def test_losses_are_summed_in_their_dtype(tmp_path: Path, dtype: Any, is_finite: bool) -> None:
+    """Four losses of 30,000 exceed the largest float16."""
+
+    def model_fn(mode: str) -> Any:
+        def loss(x: Any, y: Any) -> Any:
+            return tf.cast(tf.reduce_mean(x @ v1.get_variable("w", [3, 1])) * 0 + 3e4, tf.float16)
+
+        def train(loss: Any) -> Any:
+            return ipu.pipelining_ops.OptimizerFunctionOutput(optimizer(), loss)
+
+        functions = {"optimizer_function": train, "loss_accumulator_dtype": dtype}
+        return Spec(mode, [lambda x, y: (x, y), loss], ACCUMULATED, **functions, device_mapping=[0, 1])
+
+    PipelineEstimator(model_fn, tmp_path, run_config(4, shards=2, save_summary_steps=4)).train(repeated, steps=4)
+    (path,) = tmp_path.glob("events*")
+    values = [v for event in v1.train.summary_iterator(str(path)) for v in event.summary.value if v.tag == "loss"]
+    assert [np.isfinite(v.simple_value) for v in values] == [is_finite]
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="at most 1 IPUs.*Received: stages on 2"):
         PipelineEstimator(split(Schedule.Grouped), None, run_config(8)).train(repeated, steps=8)

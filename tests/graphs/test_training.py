@@ -122,6 +122,32 @@ def test_a_pipeline(schedule: str) -> None:
         check(session.run(v1.trainable_variables()), on_host(3, 16, momentum))
 
 
+@pytest.mark.parametrize("argument", ["apply_gradients_args", "apply_gradients_kwargs"])
+def test_arguments_of_a_pipelines_optimizer(argument: str) -> None:
+    """The variables of `var_list` train alone, and the step counts that is passed by position or by name."""
+    ops, step = ipu.pipelining_ops, v1.train.get_or_create_global_step()
+    infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(batches()), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def optimizer(loss: tf.Tensor) -> Any:
+        given: Any = {argument: {"global_step": step} if argument.endswith("kwargs") else [step]}
+        given["compute_gradients_kwargs"] = {"var_list": [v for v in v1.trainable_variables() if v.op.name == "w2"]}
+        return ops.OptimizerFunctionOutput(v1.train.GradientDescentOptimizer(0.1), loss, **given)
+
+    def model() -> Any:
+        stages = [lambda x, y: (hidden(x), y), loss_of]
+        return ops.pipeline(stages, 4, infeed_queue=infeed, outfeed_queue=outfeed, optimizer_function=optimizer)
+
+    configure(2)
+    program = ipu.ipu_compiler.compile(model)
+    with v1.Session() as session:
+        session.run([v1.global_variables_initializer(), infeed.initializer])
+        before = session.run(v1.trainable_variables())
+        session.run(program)
+        after = session.run(v1.trainable_variables())
+        assert session.run(step) == 1
+    assert [np.array_equal(*pair) for pair in zip(before, after, strict=True)] == [True, False]
+
+
 def test_replicas_that_accumulate_gradients() -> None:
     infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(batches()), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     optimizers, step = ipu.optimizers, v1.train.get_or_create_global_step()

@@ -55,6 +55,20 @@ def test_losses_and_gradients(blank: int, dtype: Any) -> None:
         check(operator, lambda x: brute_force(x, [[1, 1, 2], [3, 3], [2], []], blank % 5), LOGITS, dtype=dtype)
 
 
+def test_types_of_losses() -> None:
+    """float16 logits may have float32 losses, which are not rounded."""
+    logits, exact = LOGITS.astype(np.float16), nn_ops.ctc_loss_v2(LABELS, np.float32(LOGITS), LABEL_LENGTH, LENGTH, 0)
+    for operator in (nn_ops.ctc_loss_v2, nn_ops.ctc_loss_with_logits):
+        losses = operator(LABELS, logits, LABEL_LENGTH, LENGTH, 0, out_dtype=tf.float32)
+        rounded = operator(LABELS, logits, LABEL_LENGTH, LENGTH, 0, out_dtype=tf.float16)
+        assert (losses.dtype, rounded.dtype) == (tf.float32, tf.float16)
+        np.testing.assert_array_equal(rounded, tf.cast(losses, tf.float16))
+        assert np.any(losses != tf.cast(rounded, tf.float32))
+    for data in (np.float32(logits), logits):
+        losses = nn_ops.ctc_loss(LABELS, tf.nn.log_softmax(data), LABEL_LENGTH, LENGTH, 0, out_dtype=tf.float32)
+        np.testing.assert_allclose(losses, exact, rtol=1e-2)
+
+
 def test_losses_are_tensorflows() -> None:
     """Losses with too many paths to enumerate; TensorFlow's labels have no -1."""
     logits, lengths = RANDOM.normal(size=(30, 4, 9)).astype(np.float32), np.int32([30, 21, 30, 17])

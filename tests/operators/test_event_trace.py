@@ -72,6 +72,17 @@ def test_reports_in_traces() -> None:
     assert kinds(tf.make_ndarray(value.tensor)) == ["EXECUTE"]
 
 
+def test_arguments_of_a_tensor_summary() -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        named = {"family": "f", "display_name": "shown", "summary_description": "said", "collections": ["mine"]}
+        made = ipu.summary_ops.tensor_summary("n", tf.ones(2), **named)
+        theirs = v1.summary.tensor_summary("n", tf.ones(2), **named)
+        assert v1.get_collection("mine") == [made, theirs] and not v1.get_collection(v1.GraphKeys.SUMMARIES)
+        (ours, plain) = (v1.Summary.FromString(each).value[0] for each in session.run([made, theirs]))
+    assert ours.metadata == plain.metadata and ours.metadata.summary_description == "said"
+    assert ours.tag.startswith("f/") and tf.make_ndarray(ours.tensor).tolist() == [1, 1]
+
+
 def test_events_without_reports() -> None:
     configure(enable_ipu_trace_events=True)
     events, _ = traced_in_session()

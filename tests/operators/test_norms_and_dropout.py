@@ -83,9 +83,12 @@ def test_variables_of_norms() -> None:
         ({"groups": 4}, "divide the 6 channels"),
         ({"groups": 0}, "divide the 6 channels"),
         ({"channels_axis": 2}, "channels_axis to be 1 or the last, 3"),
+        ({"param_initializers": {"bta": 1}}, "in param_initializers. Received: .*bta"),
+        ({"variables_collections": {"offset": ["kept"]}}, "in variables_collections. Received: .*offset"),
+        ({"variables_collections": "kept"}, "a list of names.* Received: kept"),
     ],
 )
-def test_norms_that_cannot_be(arguments: dict[str, int], message: str) -> None:
+def test_norms_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ipu.normalization_ops.group_norm(np.float32(X), **arguments)
     with tf.Graph().as_default():

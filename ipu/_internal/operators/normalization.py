@@ -72,6 +72,16 @@ def with_variables(
     groups = channels if groups is None else groups
     expected = f"groups to divide the {channels} channels"
     require(isinstance(groups, int) and groups > 0 and channels % groups == 0, expected, groups)
+    for argument, given in (
+        ("param_initializers", param_initializers),
+        ("variables_collections", variables_collections),
+    ):
+        unknown = sorted(given.keys() - {"beta", "gamma"}) if isinstance(given, Mapping) else []
+        require(not unknown, f"no names but 'beta' and 'gamma' in {argument}", unknown)
+    text = isinstance(variables_collections, str)
+    require(
+        not text, "variables_collections to be a list of names, or lists by 'beta' and 'gamma'", variables_collections
+    )
     v1 = tf.compat.v1
     defaults = {"beta": v1.zeros_initializer(), "gamma": v1.ones_initializer()} | dict(param_initializers or {})
 
