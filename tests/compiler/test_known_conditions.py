@@ -1,4 +1,4 @@
-"""A conditional of a known condition becomes the branch that runs: XLA might refuse the shapes of the other one."""
+"""Conditionals of a known condition become the branch that runs; sizes known in loops and branches remain constants."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from ipu._internal.compiler.trace import trace_step
+from tests.compiler.test_segments import check
 from tests.engine.running import fast
 
 
@@ -52,3 +53,24 @@ def test_leaves_are_those_of_a_conditional() -> None:
     a, b, passed = fast(step.module, [np.array([5.0, 6.0], np.float32), np.float32(1)])[0]
     assert (a, passed) == (3, True)
     np.testing.assert_array_equal(b, [5, 6])
+
+
+def moved(x: tf.Tensor) -> tf.Tensor:
+    """Axes, permutations and multiples that follow from shapes, which the gradient's operations need, too."""
+    last, rows = tf.rank(x) - 1, tf.shape(x)[0]
+    x = tf.nn.softmax(x, axis=0) + tf.reverse(x, [last]) * tf.transpose(tf.transpose(x, [last, 0]), [last, 0])
+    return x * tf.tile(x[:1], [rows, 1]) + tf.gather(x, tf.range(rows)[::-1], axis=last - 1)
+
+
+@pytest.mark.parametrize("where", ["loop", "branch", "branch in a loop"])
+def test_gradients_have_the_constants_of_the_forward_pass(where: str) -> None:
+    def branch(x: tf.Tensor) -> tf.Tensor:
+        return tf.cond(tf.reduce_sum(x) > 0, lambda: moved(x), lambda: moved(-x))
+
+    def function(x: tf.Tensor) -> list[tf.Tensor]:
+        inner = moved if where == "loop" else branch
+        if where == "branch":
+            return [inner(x)]
+        return list(tf.while_loop(lambda k, _: k < 2, lambda k, y: (k + 1, inner(y)), (0, x)))[1:]
+
+    check(function, np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32))

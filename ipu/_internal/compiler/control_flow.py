@@ -14,6 +14,7 @@ from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.smart_cond import smart_constant_value
 
+from ipu._internal.compiler.constant_values import known
 from ipu._internal.compiler.growing_arrays import lengthened
 from ipu._internal.compiler.loop_counters import LoopCounters, while_operation
 from ipu._internal.name_scopes import scope_of_control_flow
@@ -30,12 +31,12 @@ def conditional(
     no scalar.
     """
     pred = pred.read_value() if isinstance(pred, tf.Variable) else pred
-    known: Any = None if isinstance(pred, bool) else smart_constant_value(pred)
-    if known is None or np.ndim(known):
+    constant: Any = None if isinstance(pred, bool) else smart_constant_value(pred)
+    if constant is None or np.ndim(constant):
         with scope_of_control_flow(name, "cond") as (name, scoped):
             return original(pred, scoped(true_fn), scoped(false_fn), name=name)
     with tf.name_scope(name or "cond"):
-        return tf.nest.map_structure(lambda leaf: _returned(leaf, pred), (true_fn if known else false_fn)())
+        return tf.nest.map_structure(lambda leaf: _returned(leaf, pred), (true_fn if constant else false_fn)())
 
 
 def loop(original: Callable[..., Any], cond: Branch, body: Branch, *args: Any, name: str | None, **kwargs: Any) -> Any:
@@ -55,6 +56,19 @@ def loop(original: Callable[..., Any], cond: Branch, body: Branch, *args: Any, n
             most = attr_value_pb2.AttrValue(tensor=tf.make_tensor_proto(max(count, 1), tf.int32))
             operation.inputs[1].op._set_attr("value", most)
     return lengthened(results)
+
+
+def capture_of_gradient(original: Callable[..., Any], graph: Any, tensor: tf.Tensor, name: str | None) -> tf.Tensor:
+    """_capture_helper of the graph of a loop's or a branch's gradient: sizes and permutations that follow from shapes
+    remain constants, as XLA requires. TensorFlow keeps a value for each iteration, unless it is a Const.
+    """
+    if tensor.graph is not graph._forward_graph or not (tensor.dtype.is_integer or tensor.dtype.is_bool):
+        return original(graph, tensor, name)
+    captures, key = graph._indirect_captures, ops.tensor_id(tensor)
+    if key not in captures and (value := known(tensor)) is not None:
+        with graph.as_default(), tf.control_dependencies(None):
+            captures[key] = tf.constant(value, tensor.dtype)
+    return captures[key] if key in captures else original(graph, tensor, name)
 
 
 def _never(cond: Branch) -> Branch:

@@ -40,7 +40,7 @@ from tensorflow.python.ops import (
 from tensorflow.python.training import optimizer
 
 from ipu._internal.compiler.candidate_sampling import SAMPLERS
-from ipu._internal.compiler.control_flow import conditional, loop
+from ipu._internal.compiler.control_flow import capture_of_gradient, conditional, loop
 from ipu._internal.compiler.ctc import loss_of_sparse_labels
 from ipu._internal.compiler.gradient_functions import symbolic_gradient
 from ipu._internal.compiler.growing_arrays import scatter, set_item, stack
@@ -83,6 +83,8 @@ def replace_host_operations() -> None:
     _replace(gen_resource_variable_ops, "resource_gather_nd", _gather_nd)
     _replace(cond_v2, "cond_v2", conditional)
     _replace(while_v2, "while_loop", loop)
+    _replace(while_v2._WhileBodyGradFuncGraph, "_capture_helper", capture_of_gradient)
+    _replace(cond_v2._CondGradFuncGraph, "_capture_helper", capture_of_gradient)
     _replace(gen_functional_ops, "symbolic_gradient", symbolic_gradient)
     _replace(gen_list_ops, "tensor_list_concat_v2", concatenate)
     _replace(gen_list_ops, "tensor_list_get_item", get_item)
