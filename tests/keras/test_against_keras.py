@@ -64,6 +64,24 @@ def test_batch_normalization_of_one_row(kit: Kit, keras: Any) -> None:
         kit.assert_same(program, build, optimizer=lambda name=name: getattr(keras.optimizers, name)(0.01))
 
 
+def test_relu_of_sums_of_zeros(kit: Kit, keras: Any) -> None:
+    """The derivative is 0 where an image and the biases are 0: such sums must be exactly 0, whatever the algorithm."""
+
+    def build() -> Any:
+        layers = keras.layers
+        hidden = [layers.Conv2D(n, 3, activation="relu", padding="same") for n in (16, 24, 16)]
+        last = layers.MaxPooling2D(8), layers.Flatten(), layers.Dense(3, "softmax")
+        return keras.Sequential([layers.Input((24, 24, 1)), *hidden, *last])
+
+    images = np.zeros((8, 24, 24, 1), np.float32)
+    images[:, 9:15, 6:13] = np.random.default_rng(0).normal(size=(8, 6, 7, 1))
+
+    def program(model: Any) -> Any:
+        return model.train_on_batch(images, Y[:8])
+
+    kit.assert_same(program, build, optimizer=lambda: keras.optimizers.SGD(1.0))
+
+
 def test_learning_rate_schedules(kit: Kit, keras: Any) -> None:
     def program(model: Any) -> Any:
         halve = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)

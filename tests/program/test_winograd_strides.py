@@ -108,7 +108,7 @@ def half_units(kind: str, case: Case) -> np.ndarray:
 def last_place(kind: str, case: Case, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Half units of the last place of the sums of magnitudes in float32.
 
-    The sum counts as at least a quarter of the mean sum: outputs that only read zeros also have errors of their tiles.
+    The sum counts as at least a quarter of the mean sum: outputs that read few elements have errors of their tiles.
     """
     scale = exact(kind, case, abs(left), abs(right)) * 2.0**-24
     return np.maximum(scale, scale[scale > 0].mean() / 4)

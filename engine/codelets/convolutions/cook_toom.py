@@ -175,6 +175,20 @@ def transposed(matrix: Matrix) -> Matrix:
     return tuple(zip(*matrix, strict=True))
 
 
+@cache
+def keeps_zeros(axis: TileAxis) -> bool:
+    """Whether sums of zeros are 0: an output's products are of transformed inputs that mix only what its taps read."""
+    if axis.side == 1:
+        return True
+    reads = [[place for place, each in enumerate(row) if each] for row in of_inputs(axis.side)]
+    return all(
+        output <= place < output + axis.taps
+        for output, row in enumerate(of_products(axis.side, axis.outputs))
+        for position, each in enumerate(row)
+        for place in (reads[position] if each else ())
+    )
+
+
 class Transform(NamedTuple):
     """The transform of a block of vectors along its columns, then along its rows."""
 

@@ -12,8 +12,9 @@ from functools import cache
 from engine.codelets.convolutions.cook_toom import KERNEL_BLOCK
 from engine.codelets.convolutions.linear_forms import named
 from engine.codelets.convolutions.winograd_tiles import TiledImages, TiledPart, Tiles, fill_zeros, read_tiles
+from engine.codelets.convolutions.zero_sums import ZeroSums, clear_zero_sums, has_nonzero, read_flags
 from engine.codelets.language.build import Codelet, inner
-from engine.codelets.language.memory import call_code, load_i64, store_f32, store_i64
+from engine.codelets.language.memory import call_code, load_i64, store_f32, store_i32, store_i64
 from engine.codelets.language.record import Address, Table, word
 from engine.codelets.products.contract import Operands
 from engine.codelets.products.contract_fields import RightOperand
@@ -32,7 +33,8 @@ multiply_vector = narrow_products(OF_TILES)
 class Kernel(RightOperand):
     """Parameters of `winograd_kernel`: B, of [taps, input features], of the contraction that the convolution is.
 
-    The result is [position, panel, part, input feature, output feature of the panel]: packed panels.
+    The result is [position, panel, part, input feature, output feature of the panel]: packed panels. Flags [tap, panel
+    and block of input features], int32, are 0 where a tap is all 0.
     """
 
     transform: Address = 0  # code of the taps' transform
@@ -44,6 +46,7 @@ class Kernel(RightOperand):
     taps: Table  # where in scratch the taps of a part are
     positions: Table  # offsets of positions
     packed: int  # offset in scratch of the taps of a part
+    flags: Address
 
 
 class TransformedProduct(Tiles):
@@ -69,6 +72,7 @@ class TransformedProduct(Tiles):
     rows_of_m: int
     k_of_a: int
     products_at: int
+    zero_sums: ZeroSums
 
 
 @cache
@@ -92,15 +96,17 @@ def kernel_transform(element_type: str) -> Codelet:
         blocks, parts = (features + KERNEL_BLOCK - 1) // KERNEL_BLOCK, word(parameters, Kernel.PARTS)
         taps, transform = word(parameters, Kernel.TAP_COUNT), word(parameters, Kernel.TRANSFORM)
         at = Operands(parameters, 0, word(parameters, Kernel.B), 0, scratch)
-        packed = scratch + word(parameters, Kernel.PACKED)
+        packed, of_tap = scratch + word(parameters, Kernel.PACKED), (columns + PANEL - 1) // PANEL * blocks
         for unit in range(lo, hi):
             column, part = unit // (parts * blocks) * PANEL, unit // blocks % parts
             feature = unit % blocks * KERNEL_BLOCK
             width, count = min(PANEL, columns - column), min(KERNEL_BLOCK, features - feature)
-            for tap in range(taps):
-                number = load_i64(word(parameters, Kernel.NUMBERS) + 8 * (part * taps + tap))
-                pack_tap(at, number, column, width, feature, count, packed + tap * TAP_BYTES)
-            pitch = packed_pitch(width)
+            pitch, flag = packed_pitch(width), word(parameters, Kernel.FLAGS)
+            flag += 4 * (unit // (parts * blocks) * blocks + unit % blocks)
+            for tap in range(part * taps, (part + 1) * taps):
+                number, into = load_i64(word(parameters, Kernel.NUMBERS) + 8 * tap), packed + tap % taps * TAP_BYTES
+                pack_tap(at, number, column, width, feature, count, into)
+                store_i32(flag + 4 * tap * of_tap, has_nonzero(into, count * pitch, 4))
             target = word(parameters, Kernel.TRANSFORMED) + 4 * column * features * parts
             target += (part * features + feature) * pitch
             sources, targets = word(parameters, Kernel.TAPS), word(parameters, Kernel.POSITIONS)
@@ -182,12 +188,17 @@ def _winograd_product(parameters: int, lo: int, hi: int, scratch: int) -> None:
     fill_zeros(parameters, scratch)
     inputs, pitches = scratch + given.inputs_at, (VECTOR, given.vector_a, given.position_a)
     further = given.below, given.beside
-    end = min(hi * given.unit_tiles, given.tiles)
+    end, zeros = min(hi * given.unit_tiles, given.tiles), parameters + 8 * TransformedProduct.ZERO_SUMS
+    taps = read_flags(zeros, given.transformed + word(zeros, ZeroSums.FLAGS), scratch)
+    is_whole = taps == word(zeros, ZeroSums.TAP_COUNT)
+    may_err = taps > 0 and not (is_whole and word(zeros, ZeroSums.IS_EXACT) != 0)
     for tile in range(lo * given.unit_tiles, end, block):
         count = min(block, end - tile)
         read_tiles(parameters, images, further, tile, count, 0, given.features, inputs, pitches, places, scratch)
         multiply_positions(parameters, count, given.positions, scratch)
         store_outputs(parameters, tile, count, scratch)
+        if may_err:
+            clear_zero_sums(parameters, zeros, tile, count, is_whole, scratch)
 
 
 winograd_product = Codelet(_winograd_product, "winograd_product", (library("f32"),), in_vectors=True)

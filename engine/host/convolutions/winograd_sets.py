@@ -30,7 +30,9 @@ from engine.host.convolutions.winograd_work import (
     WinogradKernel,
     WinogradProduct,
     WinogradSums,
+    transformed_bytes,
 )
+from engine.host.convolutions.zero_sums import ReadTaps
 from engine.ir.shape import Shape
 from engine.program.buffer import Address, Buffer
 from engine.program.program import ComputeSet, Span, WorkEstimate
@@ -142,8 +144,8 @@ def convolution_sets(part: ConvolutionPart, tiling: Tiling) -> list[ComputeSet] 
         return None
     if not _has_even_images(batch.count, batch.other, deep.count, deep.stride_c):
         return None
-    of_positions = position_bytes(len(tiled.parts) * inputs.count, outputs.count) // 4
-    buffer = Buffer(f"{part.name}.transformed", Shape("f32", (positions(axes), of_positions)))
+    size = transformed_bytes(len(tiled.parts), inputs.count, outputs.count, axes)
+    buffer = Buffer(f"{part.name}.transformed", Shape("f32", (size // 4,)))
     kernel = _kernel(part, tiled, axes, Address(buffer))
     strides = deep.stride_c if deep.count > 1 else batch.other, rows.stride_c, columns.stride_c
     images, tiles = batch.count * deep.count, tiles_of(axes, field)
@@ -158,6 +160,7 @@ def convolution_sets(part: ConvolutionPart, tiling: Tiling) -> list[ComputeSet] 
         tiling.steps,
         Address(buffer),
         -(-images * prod(tiles) // FEW_ROWS) if few else unit_rows * tiles[1],
+        ReadTaps.of(tiled.numbers, len(tiled.tile_parts), axes),
     )
     whole_rows = not few and field[0] % axes[0].outputs == 0
     partition = made.c.partition(images, axes[0].outputs * unit_rows) if whole_rows else None

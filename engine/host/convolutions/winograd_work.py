@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -34,12 +35,24 @@ from engine.codelets.products.contract_fields import right_operand
 from engine.codelets.products.micro_kernel import panel_columns
 from engine.frozen import frozen
 from engine.host.convolutions.images import Images, TilePart
+from engine.host.convolutions.zero_sums import ReadTaps
 from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.processor import lanes
 from engine.program.buffer import Address
 from engine.program.work.base import Footprint
 from engine.program.work.offsets import Offsets, table
+
+
+def _flags_of_tap(inputs: int, outputs: int) -> int:
+    """Flags of a tap: one for each unit of the kernel's transform that has elements of it."""
+    return -(-outputs // panel_columns()) * -(-inputs // KERNEL_BLOCK)
+
+
+def transformed_bytes(parts: int, inputs: int, outputs: int, axes: Axes) -> int:
+    """Bytes of a transformed kernel of some parts, with its flags."""
+    of_positions = positions(axes) * position_bytes(parts * inputs, outputs)
+    return of_positions + 4 * parts * taps_of(axes) * _flags_of_tap(inputs, outputs)
 
 
 @frozen
@@ -69,7 +82,7 @@ class WinogradKernel(HostWork):
 
     @property
     def unit_count(self) -> int:
-        return -(-self.columns // panel_columns()) * self.parts * -(-self.features // KERNEL_BLOCK)
+        return self.parts * _flags_of_tap(self.features, self.columns)
 
     def encode(self) -> Encoded:
         """The fields of B, then those of the transform; scratch has offsets of columns, and the taps of a part."""
@@ -78,6 +91,7 @@ class WinogradKernel(HostWork):
 
         item, layout = Shape(self.element_type).dtype.itemsize, ScratchLayout()
         layout.area(8 * panel_columns())
+        position, to = position_bytes(self.parts * self.features, self.columns), self.transformed
         parameters = Kernel(
             **vars(right_operand(self.kernel, self.k_b, self.columns, self.stride_b, item)),
             transformed=self.transformed,
@@ -86,8 +100,9 @@ class WinogradKernel(HostWork):
             tap_count=taps_of(self.axes),
             numbers=self.taps.table,
             taps=np.arange(taps_of(self.axes)) * TAP_BYTES,
-            positions=np.arange(positions(self.axes)) * position_bytes(self.parts * self.features, self.columns),
+            positions=np.arange(positions(self.axes)) * position,
             packed=layout.after_words(taps_of(self.axes) * TAP_BYTES),
+            flags=replace(to, offset=to.offset + positions(self.axes) * position),
         )
         calls = ((Kernel.TRANSFORM, transforming(transform_of("taps", self.axes))),)
         return Encoded.of(kernel_transform(self.element_type), block(parameters), layout.space(), calls)
@@ -203,6 +218,7 @@ class WinogradProduct(WinogradTiles):
 
     transformed: Address
     unit_tiles: int
+    taps: ReadTaps
 
     @property
     def unit_count(self) -> int:
@@ -224,6 +240,8 @@ class WinogradProduct(WinogradTiles):
         tiles, whole = fields["block_tiles"], whole_vectors(self.a.features) // lanes() * fields["vector_a"]
         position_m, parts = tiles * tile_m + PADDING, np.arange(len(self.parts)) * whole
         even = len(self.parts) == 1 or self.a.features == self.part_features
+        flags = positions(self.axes) * position_b, _flags_of_tap(self.a.features, self.c.features)
+        patterns = layout.after_words(8 * self.taps.block_count)
         parameters = TransformedProduct(
             **fields,
             parts=np.add.outer(shifts, parts).reshape(-1),
@@ -238,6 +256,7 @@ class WinogradProduct(WinogradTiles):
             rows_of_m=layout.after_words(8 * tiles),
             k_of_a=layout.after_words(8 * self.features),
             products_at=layout.after_words(positions(self.axes) * position_m),
+            zero_sums=self.taps.record(self.parts, self.c.size, self.axes, flags, self.a.element_type, patterns),
         )
         inputs, products = (transform_of(kind, self.axes) for kind in ("inputs", "products"))
         calls = self.calls(reading_runs(inputs, self.a.element_type), writing_runs(products, self.c.element_type))
