@@ -107,8 +107,6 @@ class Context(ProgramBuilder):
         self.arguments: dict[Instruction, Instruction] = {}
         self.loop_body: Computation | None = None
         self.counters = 0
-        self.transposed: dict[Instruction, View] = {}
-        self.transposed_in: dict[Instruction, dict[Instruction, View]] = {}
         self._labels = 0
         self._users: dict[Instruction, list[Instruction]] = {}
         self.feeds: dict[int, Buffer] = {}

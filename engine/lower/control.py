@@ -19,7 +19,6 @@ from engine.ir.work import NO_ARRAYS, work_of
 from engine.lower.context import DEFERRED, Context, Iteration, Value, lowering
 from engine.lower.known_iterations import per_iteration
 from engine.lower.state import initial_state, leaves, like
-from engine.lower.transposed_weights import iteration_weights
 from engine.passes.loops.view import element_read
 from engine.passes.update_order import readers_first
 from engine.program.builder import RowBlocks
@@ -179,16 +178,12 @@ def _repeat(context: Context, instruction: Instruction, iterations: int) -> Valu
     """Lowers a loop with a known number of iterations, which needs no condition."""
     state = initial_state(context, instruction, iterations)
     iteration = Iteration(instruction, iterations, context.counters)
-    transposed = iteration_weights(context, instruction, state)
-    context.transposed_in |= transposed
     again = context.new_label()
     begin = len(context.compute_sets)
     context.mark("label", again)
     context.counters += 1
     _lower_body(context, instruction, state, iteration)
     context.counters -= 1
-    for control_flow in transposed:
-        del context.transposed_in[control_flow]
     end = len(context.compute_sets)
     long = _is_long(context, begin, iterations)
     context.mark("repeat", again, when=long, iteration=iteration)
@@ -198,15 +193,11 @@ def _repeat(context: Context, instruction: Instruction, iterations: int) -> Valu
 
 def _lower_body(context: Context, instruction: Instruction, state: Value, iteration: Iteration | None) -> None:
     """Lowers an iteration's compute sets, in units along its rows, and assigns its new values to the state."""
-    body, around = instruction.called[0], (context.rows, context.loop_body, context.transposed)
-    context.rows, context.loop_body, context.transposed = (
-        rows_of(instruction),
-        body,
-        context.transposed_in.get(instruction, {}),
-    )
+    body, around = instruction.called[0], (context.rows, context.loop_body)
+    context.rows, context.loop_body = rows_of(instruction), body
     # If the readers of an element precede its new value, the two need not be kept apart.
     _assign(context, instruction.name, state, lower_computation(context, body, [state], iteration, readers_first(body)))
-    context.rows, context.loop_body, context.transposed = around
+    context.rows, context.loop_body = around
 
 
 def _is_long(context: Context, begin: int, iterations: int) -> bool:
@@ -264,14 +255,12 @@ def _lower_branch(
 
     `known` has the predicate of each iteration, if it is known.
     """
-    branch, around, iteration = instruction.called[number], context.transposed, context.iteration
-    context.transposed = context.transposed_in.get(instruction, {})
+    branch, iteration = instruction.called[number], context.iteration
     if iteration is not None and known is not None:
         iteration = iteration.where([bool(taken) == (number == 0) for taken in known.values])
     (parameter,) = branch.parameters
     context.arguments[parameter] = instruction.operands[1 + number]
     _assign(context, instruction.name, result, lower_computation(context, branch, [argument], iteration))
-    context.transposed = around
 
 
 def lower_computation(

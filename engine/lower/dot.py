@@ -10,11 +10,9 @@ from engine.program.contraction import ContractionDraft, emit_contraction, undiv
 from engine.program.copies import copy
 from engine.program.nests import accumulated_in
 from engine.program.program import Address, Buffer
-from engine.program.views import View, stored_in, whole
+from engine.program.views import View, whole
 from engine.program.work.offsets import table
 
-SLIM, LEAST_LONG = 16, 128
-"""Most columns, and fewest rows and terms, of a product that is computed as its transpose."""
 Axis = tuple[int, int, int]
 """An output dimension: its extent, its stride in the operand, its stride in the result (bytes)."""
 
@@ -24,15 +22,6 @@ def lower_dot(context: Context, instruction: Instruction) -> Value:
     """Lowers a dot. lhs gives the rows and rhs the columns, or vice versa if the result's last dimension is lhs's."""
     multiplied = _multiplied_type(instruction)
     result, strides = _result(context, instruction)
-    if (multiplied, instruction.array_shape.element_type) == ("f32", "f32") and _is_slim(context, instruction, strides):
-        _emit_exchanged(context, instruction, result, strides)
-    else:
-        _emit(context, instruction, multiplied, result, strides)
-    return result
-
-
-def _emit(context: Context, instruction: Instruction, multiplied: str, result: Buffer, strides: list[int]) -> None:
-    """Emits the contraction to a result whose dimensions have these strides, in bytes."""
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     shape = instruction.array_shape
     left, right = (operand_in(context, o, instruction, multiplied) for o in instruction.operands)
@@ -71,34 +60,7 @@ def _emit(context: Context, instruction: Instruction, multiplied: str, result: B
         operand_type=multiplied,
     )
     emit_contraction(context, ContractionDraft(instruction.name, work, instruction.op_name))
-
-
-def _is_slim(context: Context, instruction: Instruction, strides: list[int]) -> bool:
-    """Whether batches of float32 have few columns, and many rows, which unlike the terms are contiguous in memory.
-
-    The left operand would be transposed in blocks, each of them to be multiplied by one vector of columns. As the right
-    operand it is read in place. Blocks of terms differ then, and with them the last bits of the sums.
-    """
-    numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
-    batch, views = len(numbers.lhs_batch_dimensions), [context.view(each) for each in instruction.operands]
-    free, contracting = [numbers.free(side, each.shape.rank) for side, each in enumerate(views)], numbers.contracting
-    if not batch or [len(each) for each in (*free, *contracting)] != [1, 1, 1, 1]:
-        return False
-    slim = 0 if strides[batch] == 4 else 1
-    ((columns,), (rows,)), tall = (free[slim], free[1 - slim]), views[1 - slim]
-    terms = tall.shape.dimensions[contracting[1 - slim][0]]
-    few = strides[batch + slim] == 4 and 1 < views[slim].shape.dimensions[columns] <= SLIM
-    return few and tall.strides[rows] == 4 and min(tall.shape.dimensions[rows], terms) >= LEAST_LONG
-
-
-def _emit_exchanged(context: Context, instruction: Instruction, result: Buffer, strides: list[int]) -> None:
-    """Emits the contraction with its columns as rows, and copies the transposed product to the result."""
-    shape = instruction.array_shape
-    order = sorted(range(shape.rank - 2), key=lambda d: -strides[d])
-    order += sorted((shape.rank - 2, shape.rank - 1), key=lambda d: strides[d])
-    made = stored_in(f"{instruction.name}.transposed", shape, order)
-    _emit(context, instruction, "f32", made.buffer, list(made.strides))
-    copy(context, f"{instruction.name}.copy", made, View(result, shape, 0, tuple(strides)), instruction.op_name)
+    return result
 
 
 def _result(context: Context, instruction: Instruction) -> tuple[Buffer, list[int]]:
@@ -136,8 +98,7 @@ def operand_type(product: Instruction) -> str:
 
 def operand_in(context: Context, operand: Instruction, dot: Instruction, element_type: str) -> View:
     """The operand as a view, in that element type."""
-    transposed = context.transposed.get(dot) if operand is dot.operands[1] else None
-    view = transposed or context.view(operand)
+    view = context.view(operand)
     shape = view.shape.with_type(element_type)
     if shape == view.shape:
         return view

@@ -8,7 +8,6 @@ from engine.ir import Instruction
 from engine.ir.device_operations import config_of, target_of
 from engine.ir.factorizations import EIGH, FACTORIZATIONS, LU, QR, SVD, factorization_shapes
 from engine.lower.context import Context, Value, custom_call, lowering
-from engine.lower.conversions import in_type, in_type_of, targets
 from engine.program.nests import accumulated_in
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.work.factors import CholeskyWork, FactorizationWork, SolveWork
@@ -25,48 +24,45 @@ side.
 
 @lowering("cholesky")
 def lower_cholesky(context: Context, instruction: Instruction) -> Value:
-    """Factors each matrix; 16-bit floats are computed in f32 and rounded once."""
+    """Factors each matrix."""
     shape = instruction.array_shape
-    kind = accumulated_in(shape.element_type)
-    result, wide = targets(context, instruction, kind)
-    source = in_type(context, instruction.operands[0], kind)
+    kind, source = shape.element_type, context.buffer(instruction.operands[0])
+    result = context.result_buffer(instruction)
     if not shape.elements:
         return result
     size, matrices = shape.dimensions[-1], prod(shape.dimensions[:-2])
-    work = CholeskyWork(Address(source), Address(wide), size, instruction["lower"], kind)
+    work = CholeskyWork(Address(source), Address(result), size, instruction["lower"], kind)
     by_matrix = Partition(size * size, matrices, 1)
     work_estimate = matrices * size**3 // 3
-    spans = [Span(source, by_matrix)], [Span(wide, by_matrix)]
+    spans = [Span(source, by_matrix)], [Span(result, by_matrix)]
     estimate = WorkEstimate({"cholesky": work_estimate}, 0, kind)
     context.emit_for(instruction, work, matrices, *spans, estimate, one_worker=work_estimate < SMALL)
-    in_type_of(context, instruction, result, wide)
     return result
 
 
 @lowering("triangular-solve")
 def lower_triangular_solve(context: Context, instruction: Instruction) -> Value:
-    """Solves for any side, triangle and transposition; 16-bit floats are computed in f32 and rounded once."""
+    """Solves for any side, triangle and transposition."""
     a_shape, shape = (o.array_shape for o in instruction.operands)
-    kind = accumulated_in(shape.element_type)
-    result, wide = targets(context, instruction, kind)
-    a, b = (in_type(context, o, kind) for o in instruction.operands)
+    kind, result = shape.element_type, context.result_buffer(instruction)
+    a, b = (context.buffer(o) for o in instruction.operands)
     size, matrices = a_shape.dimensions[-1], prod(shape.dimensions[:-2])
     right_sides = shape.dimensions[-1] if instruction["left_side"] else shape.dimensions[-2]
     names = ("left_side", "lower", "unit_diagonal", "transpose_a")
     if not size or not shape.elements:
         return result
-    block = UNIT_SIDES[kind]
-    if kind in ("f32", "f64"):  # by halves of units where few sides are left
+    computed = accumulated_in(kind)
+    block = UNIT_SIDES[computed]
+    if computed in ("f32", "f64"):  # by halves of units where few sides are left
         block = min(block, -(-right_sides // SIDES) * SIDES)
     work = SolveWork(
-        *(Address(a), Address(b), Address(wide), kind, matrices, size, right_sides),
+        *(Address(a), Address(b), Address(result), kind, matrices, size, right_sides),
         **{name: instruction[name] for name in names},
         block=block,
     )
     estimate = WorkEstimate({"triangular-solve": matrices * right_sides * size**2 // 2}, 0, kind)
     small = work.multiply_adds < SMALL_SOLVE
-    context.emit_for(instruction, work, work.unit_count, [a, b], [wide], estimate, one_worker=small)
-    in_type_of(context, instruction, result, wide)
+    context.emit_for(instruction, work, work.unit_count, [a, b], [result], estimate, one_worker=small)
     return result
 
 

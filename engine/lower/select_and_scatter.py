@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from engine.ir import Instruction
 from engine.lower.context import Context, Value, lowering
-from engine.lower.conversions import in_type
 from engine.passes.expand_select_and_scatter import is_pool_gradient, selected_by
 from engine.program.program import Address, Partition, Span, WorkEstimate
 from engine.program.units import SMALL_BYTES
@@ -14,7 +13,7 @@ from engine.program.work.select_and_scatter import SelectAndScatterWork
 
 @lowering("select-and-scatter")
 def lower_select_and_scatter(context: Context, instruction: Instruction) -> Value:
-    """Lowers select-and-scatter; 16-bit floats are added in f32 and rounded once.
+    """Lowers select-and-scatter.
 
     Raises UnsupportedOperation for bodies that do more than compute on scalars.
     """
@@ -22,10 +21,7 @@ def lower_select_and_scatter(context: Context, instruction: Instruction) -> Valu
     if direction is None or not is_pool_gradient(instruction):
         raise context.unsupported(instruction)
     result, shape = context.result_buffer(instruction), instruction.array_shape
-    pairs = zip(instruction.operands, (shape.element_type, "f32", "f32"), strict=True)
-    operand, source, initial = (
-        Array(Address(in_type(context, o, each)), o.array_shape.with_type(each)) for o, each in pairs
-    )
+    operand, source, initial = (Array(Address(context.buffer(o)), o.array_shape) for o in instruction.operands)
     work = SelectAndScatterWork(operand, source, initial.address, Address(result), instruction["window"], direction)
     units, arrays = (
         work.unit_count,

@@ -19,7 +19,6 @@ from engine.ir.opcodes import ASSOCIATIVE, neutral_element
 from engine.ir.shape import INTEGERS
 from engine.ir.strides import byte_strides
 from engine.lower.context import Context, Value, lowering
-from engine.lower.conversions import in_type, in_type_of, targets
 from engine.ops.apply import single_operation
 from engine.passes.splats import splat_value
 from engine.program.copies import copy, fill, part
@@ -161,20 +160,19 @@ def _is_scan(length: int, window: WindowDimension) -> bool:
 
 
 def lower_scan(context: Context, instruction: Instruction, dimension: int) -> Buffer:
-    """Emits the compute set of a scan along a dimension. 16-bit floats are combined in f32 and rounded once."""
+    """Emits the compute set of a scan along a dimension."""
     operand, initial = instruction.operands
-    shape, kind = instruction.array_shape, accumulated_in(instruction.array_shape.element_type)
+    shape, kind = instruction.array_shape, instruction.array_shape.element_type
     opcode = single_operation(instruction.called[0])
     assert opcode is not None
-    result, wide = targets(context, instruction, kind)
-    source, start = (in_type(context, each, kind) for each in (operand, initial))
+    result, source, start = context.result_buffer(instruction), context.buffer(operand), context.buffer(initial)
     before, width = prod(shape.dimensions[:dimension]), prod(shape.dimensions[dimension + 1 :])
     length, results = operand.array_shape.dimensions[dimension], shape.dimensions[dimension]
     columns = width if before > 1 else max(LINE_ELEMENTS, -(-width // LINE_ELEMENTS // 16) * LINE_ELEMENTS)
     work = ScanWork(
         source=Address(source),
         initial=Address(start),
-        target=Address(wide),
+        target=Address(result),
         outer=before,
         length=length,
         results=results,
@@ -185,10 +183,9 @@ def lower_scan(context: Context, instruction: Instruction, dimension: int) -> Bu
         element_type=kind,
     )
     estimate = WorkEstimate({"reduce-window": shape.elements}, 0, kind)
-    spans = [_span(b, n, before, width, columns) for b, n in ((source, length), (wide, results))]
+    spans = [_span(b, n, before, width, columns) for b, n in ((source, length), (result, results))]
     few = shape.elements < SMALL_ELEMENTS
     context.emit_for(instruction, work, work.unit_count, [spans[0], Span(start)], [spans[1]], estimate, one_worker=few)
-    in_type_of(context, instruction, result, wide)
     return result
 
 

@@ -69,6 +69,16 @@ class Layouts:
         equal = planned is not None and planned == _planned_as(home)
         return equal and _operand(home, buffer) == _operand(compute_set, buffer)
 
+    def is_arranged(self, buffer: Buffer, compute_set: ComputeSet) -> bool | None:
+        """Whether a product finds a variable in its engine's order: that of the first product is by its terms.
+
+        None for arrays that are stored in their own order.
+        """
+        home = self._homes.get(buffer)
+        if home is None or buffer not in self.arranged:
+            return None
+        return _steps_of_terms(home, buffer) == _steps_of_terms(compute_set, buffer)
+
     def is_table(self, buffer: Buffer) -> bool:
         """Whether a variable has the layout of look-ups of its rows."""
         return buffer in self._tables
@@ -125,6 +135,19 @@ def _planned_as(compute_set: ComputeSet) -> Hashable:
 
 def _operand(compute_set: ComputeSet, buffer: Buffer) -> int:
     return next((at for at, span in enumerate(compute_set.reads) if span.buffer is buffer), -1)
+
+
+def _steps_of_terms(compute_set: ComputeSet, buffer: Buffer) -> int:
+    """The elements of an operand from one term of a product, or input feature of a convolution, to the next."""
+    work, at = compute_set.work, _operand(compute_set, buffer)
+    if isinstance(work, Contraction):
+        terms = (work.k_a, work.k_b)[at].table
+        return int(terms[1] - terms[0]) // (work.item_bytes, work.bytes_of_b)[at] if len(terms) > 1 else 1
+    if isinstance(work, Convolution):
+        numbers = work.numbers
+        dimension = (numbers.input_feature_dimension, numbers.kernel_input_feature_dimension)[at]
+        return (work.strides_a, work.strides_b)[at][dimension] // work.shape_c.dtype.itemsize
+    return 1
 
 
 def _arranges(compute_set: ComputeSet) -> bool:

@@ -19,7 +19,7 @@ from engine.profile.plan import best_plan
 from engine.profile.slices import Lookup, plan_lookup
 from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import declared_cycles, kind_of, pooling_cycles, smaller_cycles, vertex_cycles, work_of
-from engine.program.program import ComputeSet
+from engine.program.program import Buffer, ComputeSet
 from engine.program.work.contraction import Contraction
 from engine.program.work.convolution import Convolution
 from engine.program.work.fused_loop import FusedLoop
@@ -116,7 +116,8 @@ def planned_of(compute_set: ComputeSet, layouts: Layouts) -> list[PlannedConvolu
     if not isinstance(work, Convolution):
         return [product_of(compute_set, layouts).convolution]
     kind, resident = kind_of(compute_set.work_estimate.element_type), _resident(compute_set, layouts)
-    return [PlannedConvolution(size, kind, resident, work.transposed) for size in work.parts]
+    transposed = _transposed(compute_set, layouts)
+    return [PlannedConvolution(size, kind, resident, transposed) for size in work.parts]
 
 
 def product_of(compute_set: ComputeSet, layouts: Layouts) -> Product:
@@ -157,10 +158,18 @@ def _resident(compute_set: ComputeSet, layouts: Layouts) -> str:
 
 
 def _transposed(compute_set: ComputeSet, layouts: Layouts) -> str:
-    """The operands whose terms of a sum are not contiguous in memory, and tables in the layout of look-ups."""
-    found = compute_set.work.transposed if isinstance(compute_set.work, Contraction) else ""
-    tables = (layouts.is_table(span.buffer) for span in compute_set.reads[:2])
-    return "".join(each for each, is_table in zip("ab", tables, strict=False) if is_table or each in found)
+    """The operands that are not in the engine's order: tables of look-ups, variables that another product has in its
+    order, and other arrays whose terms of a sum are not contiguous in memory.
+    """
+    work = compute_set.work
+    strided = work.transposed if isinstance(work, Contraction | Convolution) else ""
+
+    def is_transposed(name: str, buffer: Buffer) -> bool:
+        arranged = layouts.is_arranged(buffer, compute_set)
+        return layouts.is_table(buffer) or (name in strided if arranged is None else not arranged)
+
+    pairs = zip("ab", (span.buffer for span in compute_set.reads[:2]), strict=False)
+    return "".join(name for name, buffer in pairs if is_transposed(name, buffer))
 
 
 def _partial_results(compute_set: ComputeSet, run: Spread) -> tuple[int, int]:

@@ -12,14 +12,14 @@ def hoist_loop_invariants(program: Program) -> Program:
     """Hoists loops and transforms of kernels out of loops that run at least one iteration, inner ones first."""
     for number in range(len(program.regions)):
         region = program.regions[number]
-        label = _label_of(program.marks, region) if region.repeats and region.iterations else None
+        label = label_of(program.marks, region) if region.repeats and region.iterations else None
         invariant = _invariant(program, region) if label is not None else []
         if label is not None and invariant:
-            program = _hoisted(program, number, label, invariant)
+            program = hoisted(program, number, label, invariant)
     return program
 
 
-def _label_of(marks: list[Mark], region: Region) -> int | None:
+def label_of(marks: list[Mark], region: Region) -> int | None:
     """Index in the list of marks at which a loop that counts its iterations begins."""
     ends = {mark.label for mark in marks if mark.kind == "repeat" and mark.position == region.end}
     begins = [k for k, m in enumerate(marks) if m.kind == "label" and m.label in ends and m.position == region.begin]
@@ -54,7 +54,7 @@ def _may_precede(compute_set: ComputeSet, at: int, inside: range, uses: BufferUs
     return True
 
 
-def _hoisted(program: Program, number: int, label: int, invariant: list[int]) -> Program:
+def hoisted(program: Program, number: int, label: int, invariant: list[int]) -> Program:
     """The program with compute sets of region `number` before it; its loop begins at mark number `label`."""
     begin, end = program.regions[number].begin, program.regions[number].end
     sets = program.compute_sets

@@ -9,6 +9,7 @@ import pytest
 
 from engine.compile import build_program
 from engine.evaluate import evaluate
+from engine.host.passes.transposed_weights import transpose_weights
 from engine.ir import Module
 from engine.runtime.brief_call import BriefCall, SharedCall
 from engine.runtime.buffers import DeviceBuffer
@@ -160,7 +161,7 @@ def test_workers_do_not_synchronise_in_a_recurrent_layer(workers: int) -> None:
 
 def test_loop_invariants_are_computed_once() -> None:
     """Computed before the loop: the bias read from a variable, and the weights transposed for the backward product."""
-    program = build_program(LOOPS["recurrence"](), ["variable"] * 3, {})
+    program = transpose_weights(build_program(LOOPS["recurrence"](), ["variable"] * 3, {}))
     inside = [s for r in program.regions if r.repeats for s in program.compute_sets[r.begin : r.end]]
     outside = [s for s in program.compute_sets if s not in inside]
     assert sum(s.name.endswith(".transposed") for s in outside) == 1

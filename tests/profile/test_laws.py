@@ -120,7 +120,7 @@ def test_terms_of_halves_that_are_neighbours_are_not_transposed(rows: int) -> No
     for kind in ("f32", "f16"):
         b = Builder("product")
         x, w = b.parameter(kind, (rows, 256)), b.parameter(kind, (256, 256))
-        program = build_program(b.module(b.tuple(b.dot(x, w))), ["feed", "variable"], {})
+        program = build_program(b.module(b.tuple(b.dot(x, w))), ["feed", "feed"], {})
         layouts = Layouts(program.compute_sets)
         found[kind] = product_of(program.compute_sets[0], layouts).transposed, estimate(program, MK2).cycles
     assert found["f16"][0] == found["f32"][0] == "b"

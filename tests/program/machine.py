@@ -10,9 +10,12 @@ import numpy as np
 from engine.codelets.language.build import MachineCode
 from engine.compile import build_program
 from engine.emit.library import generated_codelet
+from engine.host.passes.exchanged_products import exchange_products
 from engine.host.passes.flat_loops import flatten_loops
 from engine.host.passes.rows_in_lanes import put_rows_in_lanes
+from engine.host.passes.transposed_weights import transpose_weights
 from engine.host.passes.vector_units import fit_units
+from engine.host.passes.widened_halves import widen_halves
 from engine.host.select import select_convolutions
 from engine.ir import Module
 from engine.machine_code.abi import CODELET_TYPE, Scratch
@@ -31,7 +34,8 @@ class Machine:
     """A program's buffers by name, which contain garbage where the program promises nothing."""
 
     def __init__(self, program: Program, arguments: dict[int, np.ndarray]) -> None:
-        # The host's passes that choose the order of sums.
+        # The host's passes that choose the type or the order of sums.
+        program = transpose_weights(exchange_products(widen_halves(program)))
         program = fit_units(select_convolutions(program))
         self.program = program = put_rows_in_lanes(flatten_loops(program))
         self.blocks = {each: encoded(each.work) for each in program.compute_sets}

@@ -10,6 +10,7 @@ from engine.host.passes.divided_units import divide_units
 from engine.host.passes.edge_products import multiply_edges
 from engine.host.passes.edge_sums import sum_edges
 from engine.host.passes.exception_checks import check_exceptions
+from engine.host.passes.exchanged_products import exchange_products
 from engine.host.passes.flat_loops import flatten_loops
 from engine.host.passes.pooled_windows import pool_unpadded
 from engine.host.passes.prefetched_activations import prefetch_activations
@@ -24,8 +25,10 @@ from engine.host.passes.shared_panels import share_panels
 from engine.host.passes.slot_copies import elide_slot_copies
 from engine.host.passes.split_products import split_products
 from engine.host.passes.touched_rows import skip_untouched_rows
+from engine.host.passes.transposed_weights import transpose_weights
 from engine.host.passes.unit_fusion import fuse_units
 from engine.host.passes.vector_units import fit_units
+from engine.host.passes.widened_halves import widen_halves
 from engine.program.loop_invariants import hoist_loop_invariants
 from engine.program.program import Program
 from engine.program.run_passes import Pass
@@ -45,6 +48,9 @@ def select_convolutions(program: Program) -> Program:
 
 
 HOST_PASSES: tuple[Pass, ...] = (
+    widen_halves,
+    exchange_products,
+    transpose_weights,
     check_exceptions,
     fuse_row_sums,
     select_convolutions,

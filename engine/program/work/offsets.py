@@ -43,6 +43,17 @@ def table(*axes: tuple[int, int]) -> np.ndarray:
     return offsets
 
 
+def axes_of(offsets: np.ndarray) -> list[tuple[int, int]] | None:
+    """The fewest (extent, stride) axes whose `table`, from the first offset on, are these offsets; None without any."""
+    axes, rest = list[tuple[int, int]](), offsets - offsets[0]
+    while len(rest) > 1:
+        stride = int(rest[1])
+        extent = next((n for n in range(2, len(rest)) if rest[n] != n * stride), len(rest))
+        axes.insert(0, (extent, stride))
+        rest = rest[::extent]
+    return axes if np.array_equal(table(*axes), offsets - offsets[0]) else None
+
+
 def run_of(offset_a: np.ndarray, element_bytes: int) -> int:
     """The length of A's contiguous runs along k; the greatest common divisor if their lengths differ."""
     steps, constant = steps_of(offset_a)
