@@ -17,6 +17,7 @@ import tensorflow as tf
 from tensorflow.python.ops import variable_v1, variables
 
 from engine.errors import ConfigurationError
+from ipu._internal.profiling.programs import is_model
 from ipu._internal.thread_values import ThreadValue
 from ipu._internal.types import Variable
 from ipu.ipu_strategy import IPUExtendedV1, IPUStrategyV1, device_variable, is_liftable
@@ -159,9 +160,14 @@ def accelerate(model: KerasModel | None = None) -> Any:
         Without a model a context manager, in force already, whose `fallbacks` lists what runs with plain Keras, as
         tuples (model, method, reason). With one a copy of it: same class, configuration, weights, compiled arguments
         and optimizer state; the model itself, after a warning, where it cannot be copied.
+
+    Raises:
+        TypeError: `model` is no model.
     """
     if model is None:
         return Acceleration()
+    if not is_model(model):
+        raise TypeError(f"Expected a model of Keras 3 or tf_keras. Received: {model!r}. Give the model, or nothing.")
     generators = Generators(True)
     with Acceleration():
         try:

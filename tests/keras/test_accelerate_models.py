@@ -45,6 +45,12 @@ def test_a_call_is_in_force_until_it_ends(kit: Kit) -> None:
     assert not tf.distribute.has_strategy()
 
 
+def test_only_models_are_accelerated(kit: Kit) -> None:
+    for other in (3, kit.keras.Sequential, kit.keras.layers.Dense(2)):
+        with pytest.raises(TypeError, match="Expected a model of Keras 3 or tf_keras"):
+            ipu.accelerate(other)
+
+
 def test_a_model_that_cannot_be_copied_stays_plain(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
     class Needs(kit.keras.Model):
         def __init__(self, units: Any) -> None:
