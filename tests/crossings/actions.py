@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.crossings.plan import FIT, THREADS, Draft, action, feature
+from tests.crossings.plan import FIT, MICRO, THREADS, Draft, action, feature
 
 COMPILE = "note('compile', lambda: compiled(model) and None)"
 
@@ -30,33 +30,34 @@ def evaluate(d: Draft, option: str) -> None:
 
 @feature("action", weight=2)
 def predict(d: Draft, _: str) -> None:
-    _act(d, "predict", f"model.predict({d.predicted}, verbose=0)")
+    _act(d, "predict", f"note.own(model.predict({d.predicted}, verbose=0))")
 
 
 @feature("action", "train", "weighted", "test", "predict", weight=3)
 def on_batch(d: Draft, option: str) -> None:
-    batch = "part(x, 0, b), part(y, 0, b)"
+    batch = "part(x, 0, m), part(y, 0, m)"
     d.need(option != "weighted" or "outputs" not in d.tags)
+    d.need(MICRO not in d.tags)
     # Otherwise tf_keras asks for more batches than the one.
     d.need(d.is_keras3 or "steps per execution" not in d.tags)
     expressions = {
         "train": f"[model.train_on_batch({batch}) for _ in range(3)]",
-        "weighted": f"model.train_on_batch({batch}, sample_weight=np.linspace(0, 1, min(b, n)), return_dict=True)",
+        "weighted": f"model.train_on_batch({batch}, sample_weight=np.linspace(0, 1, min(m, n)), return_dict=True)",
         "test": f"model.test_on_batch({batch})",
-        "predict": "model.predict_on_batch(part(x, 0, b))",
+        "predict": "model.predict_on_batch(part(x, 0, m))",
     }
     _act(d, f"{option} on batch", expressions[option])
 
 
 @feature("action", weight=1.5)
 def other_batch_size(d: Draft, _: str) -> None:
-    d.need(d.kind != "stateful")
+    d.need(d.kind != "stateful" and MICRO not in d.tags)
     _act(d, "fit of other batches", "model.fit(part(x, 0, 5), part(y, 0, 5), batch_size=3, shuffle=False, verbose=0)")
 
 
 @feature("action")
 def call(d: Draft, _: str) -> None:
-    _act(d, "call", "model(part(x, 0, b))")
+    _act(d, "call", "model(part(x, 0, m))")
 
 
 @feature("action", "first", "last", "all back", weight=2)
@@ -88,6 +89,7 @@ def replace(d: Draft, option: str) -> None:
         d.need("schedule" not in d.tags)
         d.actions.append("note('rate', lambda: setattr(model.optimizer, 'learning_rate', 0.001))")
     else:
+        d.need(MICRO not in d.tags)
         d.actions.append("note('optimizer', lambda: setattr(model, 'optimizer', K.optimizers.Adam(0.01)))")
 
 
@@ -119,7 +121,7 @@ def foreign_function(d: Draft, option: str) -> None:
             @tf.function
             def step():
                 with tf.GradientTape() as tape:
-                    loss = tf.reduce_mean((tf.cast(part(y, 0, b), f) - tf.cast(model(part(x, 0, b)), f)) ** 2)
+                    loss = tf.reduce_mean((tf.cast(part(y, 0, m), f) - tf.cast(model(part(x, 0, m)), f)) ** 2)
                 gradients = tape.gradient(loss, model.trainable_variables)
                 for g, v in zip(gradients, model.trainable_variables):
                     variable(v).assign_sub(0.1 * tf.convert_to_tensor(g))
@@ -138,7 +140,7 @@ def apply_gradients(d: Draft, _: str) -> None:
         """
         def eager_step(model):
             with tf.GradientTape() as tape:
-                loss = tf.reduce_mean((tf.cast(part(y, 0, b), f) - tf.cast(model(part(x, 0, b)), f)) ** 2)
+                loss = tf.reduce_mean((tf.cast(part(y, 0, m), f) - tf.cast(model(part(x, 0, m)), f)) ** 2)
             variables = model.trainable_variables
             model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
             return loss
@@ -155,7 +157,7 @@ def save_and_load(d: Draft, option: str) -> None:
             "file = note.path('.weights.h5')",
             "note('save weights', lambda: model.save_weights(file))",
             "with note.scope():\n    other = note('other', lambda: compiled(make()))",
-            action("call of the other", "other(part(x, 0, b))"),
+            action("call of the other", "other(part(x, 0, m))"),
             "note('load weights', lambda: other.load_weights(file))",
             "model = other",
         ]
@@ -169,6 +171,7 @@ def save_and_load(d: Draft, option: str) -> None:
         f"file = note.path('.{'h5' if option == 'h5' else 'keras'}')",
         "note('save', lambda: model.save(file))",
         load if option == "plain" else f"with note.scope():\n    {load}",
+        "note.on_device(model)",
     ]
 
 
@@ -179,7 +182,7 @@ def checkpoint(d: Draft, option: str) -> None:
         d.actions += ["file = note.path('')", f"note('export', lambda: {save} and None)"]
         serve = "serve" if d.is_keras3 else "__call__"
         d.need(not d.tags & {"inputs", "outputs", "unbuilt"})
-        _act(d, "served", f"tf.saved_model.load(file).{serve}(tf.convert_to_tensor(part(x, 0, b)))")
+        _act(d, "served", f"tf.saved_model.load(file).{serve}(tf.convert_to_tensor(part(x, 0, m)))")
         return
     d.actions += [
         "file = note.path('/checkpoint')",
@@ -195,7 +198,7 @@ def clone(d: Draft, option: str) -> None:
     made = "K.models.clone_model(model)" if option == "clone" else "type(model).from_config(model.get_config())"
     d.actions += [
         f"with note.scope():\n    other = note('clone', lambda: compiled({made}))",
-        action("call of the other", "other(part(x, 0, b))"),
+        action("call of the other", "other(part(x, 0, m))"),
         "note('copy', lambda: other.set_weights(model.get_weights()))",
         "model = other",
     ]
@@ -263,9 +266,9 @@ def bad_call(d: Draft, option: str) -> None:
     if option == "labels":  # plain Keras counts the update
         d.need("classes" in d.tags and "sparse" in d.compile["loss"].lower() and "counting" not in d.tags)
     line = {
-        "labels": "model.fit(part(x, 0, b), part(y, 0, b) + 7, batch_size=b, verbose=0)",
-        "shape": "model.fit(np.zeros((4, 2, 9, 9, 9), f), part(y, 0, 4), batch_size=4, verbose=0)",
-        "missing": "model.fit(part(x, 0, b), verbose=0)",
+        "labels": "model.fit(part(x, 0, u), part(y, 0, u) + 7, batch_size=b, verbose=0)",
+        "shape": "model.fit(np.zeros((min(u, n), 2, 9, 9, 9), f), part(y, 0, u), batch_size=b, verbose=0)",
+        "missing": "model.fit(part(x, 0, u), batch_size=b, verbose=0)",
     }[option]
     _act(d, f"bad {option}", line)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.crossings.plan import Draft, feature
+from tests.crossings.plan import MICRO, Draft, feature
 
 
 @feature("callback", "epochs", "all", "trained", weight=3)
@@ -10,8 +10,7 @@ def logged(d: Draft, option: str) -> None:
     """A callback of one's own that is called at all hooks, at those of epochs, or after each trained batch."""
     hooks = {"epochs": "HOOKS", "all": "HOOKS + BATCH_HOOKS", "trained": "('train_batch_end',)"}
     d.callbacks.append(f"note.log({hooks[option]}, 'callback')")
-    if option != "epochs":
-        d.tags.add("batch hooks")
+    d.need(option == "epochs" or MICRO not in d.tags)
 
 
 def own(d: Draft, name: str, hook: str, *lines: str) -> None:
@@ -20,8 +19,7 @@ def own(d: Draft, name: str, hook: str, *lines: str) -> None:
     body = "\n        ".join(lines)
     d.add_class(f"class {name}(K.callbacks.Callback):\n    def on_{hook}(self, {argument}logs=None):\n        {body}")
     d.callbacks.append(f"{name}()")
-    if "batch" in hook:
-        d.tags.add("batch hooks")
+    d.need("batch" not in hook or MICRO not in d.tags)
 
 
 @feature(
@@ -72,10 +70,11 @@ def looks(d: Draft, option: str) -> None:
     """Evaluates or predicts after each epoch."""
     # Otherwise tf_keras asks for more batches than the one.
     d.need(d.is_keras3 or option != "predict_on_batch" or "steps per execution" not in d.tags)
-    part = "part(x, 0, b)"
+    d.need(option != "predict_on_batch" or MICRO not in d.tags)
+    part = "part(x, 0, m)"
     line = {
-        "evaluate": f"self.model.evaluate({part}, part(y, 0, b), batch_size=b, verbose=0)",
-        "predict": f"self.model.predict({part}, batch_size=b, verbose=0)",
+        "evaluate": "self.model.evaluate(part(x, 0, u), part(y, 0, u), batch_size=b, verbose=0)",
+        "predict": "note.own(self.model.predict(part(x, 0, u), batch_size=b, verbose=0))",
         "predict_on_batch": f"self.model.predict_on_batch({part})",
         "call": f"self.model({part}, training=False)",
     }[option]
@@ -136,6 +135,7 @@ def checkpoints(d: Draft, option: str) -> None:
 @feature("callback", "epoch", "2")
 def backup(d: Draft, option: str) -> None:
     d.need("unbuilt" not in d.tags)  # which plain Keras 3 refuses
+    d.need(option == "epoch" or MICRO not in d.tags)
     frequency = "'epoch'" if option == "epoch" else option
     d.callbacks.append(f"K.callbacks.BackupAndRestore(note.path(''), save_freq={frequency})")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import linecache
+import re
 import textwrap
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from tests.crossings import harness
+from tests.crossings import harness, micro_batches, processes
 from tests.crossings.compare import Items, differences
 from tests.crossings.documented import also_in_xla, before_faults, excused
 from tests.crossings.plan import THREADS, Plan
@@ -29,6 +31,7 @@ EXACT_WITH_RATES = 1e10
 """Roundings of float64 that make one of float32, in which schedules compute rates."""
 TRIES = 6
 """Runs of a program whose threads disturb each other in plain tf_keras: a quarter fail, and some lack a batch."""
+IMPORT = "from tests.crossings.micro_batches import Device, MicroBatches, part\n"
 FLOATS_OF_16_BITS = 2.0**12
 """The rounding of a 16-bit float in roundings of float32, with some margin."""
 
@@ -83,15 +86,27 @@ def _refusal(got: Items, wanted: Items) -> str:
 
 @lru_cache(maxsize=8)
 def _run(source: str, keras_name: str, mode: str, f: str = "float32", in_xla: bool = False) -> Items:
-    names: dict[str, Any] = {"np": np, "tf": tf, "note": None}
-    names |= {name: getattr(harness, name) for name in OF_PROGRAMS}
-    linecache.cache["<program>"] = len(source), None, source.splitlines(keepends=True), "<program>"  # h5 files keep it
-    exec(compile(source, "<program>", "exec"), names)
+    sizes = [
+        int((re.search(rf"n = note\.device\(.*\b{name}=(\d+)", source) or ("", 1))[1])
+        for name in ("processes", "replicas")
+    ]
+    if mode == "scope" and sizes[0] > 1:
+        return processes.run(source, keras_name, f, *sizes)
+    program = program_of(source)
     for _ in range(TRIES):
-        items = harness.run(names["program"], KERAS[keras_name], mode, f, in_xla)
+        items = harness.run(program, KERAS[keras_name], mode, f, in_xla)
         if mode != "plain" or not any(label == THREADS and _is_disturbed(value) for label, value in items):
             break
     return items
+
+
+def program_of(source: str) -> Callable[..., None]:
+    """The function of a source."""
+    names: dict[str, Any] = {"np": np, "tf": tf, "note": None}
+    names |= {name: {**vars(micro_batches), **vars(harness)}[name] for name in OF_PROGRAMS}
+    linecache.cache["<program>"] = len(source), None, source.splitlines(keepends=True), "<program>"  # h5 files keep it
+    exec(compile(source, "<program>", "exec"), names)
+    return names["program"]
 
 
 def _is_disturbed(value: Any) -> bool:
@@ -110,7 +125,8 @@ def stand_alone(plan: Plan) -> str:
     here = Path(__file__).parent
     mode = plan.modes[0]
     parts = [
-        (here / "harness.py").read_text(),
+        (here / "micro_batches.py").read_text(),
+        (here / "harness.py").read_text().replace(IMPORT, ""),
         f"import {plan.keras} as K\n\n\n{plan.source()}\n\n",
         textwrap.dedent(
             f"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.crossings.plan import Draft, feature
+from tests.crossings.plan import MICRO, Draft, feature
 
 SINGLE = {"outputs", "own step"}
 
@@ -61,6 +61,7 @@ def metrics(d: Draft, option: str) -> None:
         d.compile["metrics"] = f"{{'a': {one}, 'c': {other}}}" if d.target_names else f"[{one}, {other}]"
         return
     d.need(option != "accuracy" or "classes" in d.tags)
+    d.need(option != "class" or not {"replicas", "processes"} & d.device.keys())  # which sum metrics
     d.need(option == "accuracy" or "classes" not in d.tags or "'categorical_crossentropy'" in d.compile["loss"])
     if option == "weighted":
         d.compile["weighted_metrics"] = "['mae']"
@@ -124,6 +125,7 @@ OTHERS = {
     "Ftrl": "l1_regularization_strength=0.001",
     "Adafactor": "relative_step=False",
     "Lamb": "epsilon=1e-3",
+    "Lion": "beta_1=0.8",
 }
 
 
@@ -131,8 +133,8 @@ OTHERS = {
 def other_optimizer(d: Draft, option: str) -> None:
     _counting(d, option not in ("RMSprop", "Adagrad", "Adadelta", "Ftrl"))
     d.need(d.is_keras3 or option not in ("Nadam", "Lamb"))
-    # It divides a gradient by its own size, so one that is zero but for rounding errors makes whole steps.
-    d.need(option != "Adafactor" or "weights without effect" not in d.tags)
+    # They divide a gradient by its own size, so one that is zero but for rounding errors makes whole steps.
+    d.need(option not in ("Adafactor", "Lion") or "weights without effect" not in d.tags)
     d.optimizer = f"K.optimizers.{option}"
     d.slots |= dict(each.split("=") for each in OTHERS[option].split(", "))
 
@@ -227,7 +229,8 @@ def schedule(d: Draft, option: str) -> None:
 def steps_per_execution(d: Draft, option: str) -> None:
     # In tf_keras, an execution in which the data end has no logs.
     d.need(d.is_keras3 or "unknown length" not in d.tags)
-    d.compile["steps_per_execution"] = option
+    d.need("steps_per_execution" not in d.compile)
+    d.compile["steps_per_execution"] = f"note.steps({option})" if MICRO in d.tags else option
     d.tags.add("steps per execution")
 
 
@@ -239,5 +242,5 @@ def no_jit(d: Draft, _: str) -> None:
 
 @feature("compile", weight=0.5)
 def run_eagerly(d: Draft, _: str) -> None:
-    d.need("random" not in d.tags)
+    d.need("random" not in d.tags and MICRO not in d.tags)
     d.compile["run_eagerly"] = "True"

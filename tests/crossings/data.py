@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.crossings.plan import Draft, feature
+from tests.crossings.plan import MICRO, Draft, feature
 
 
 @feature("size", "24/4", "22/4", "9/3", "10/8", "5/8", "7/1", "32/2")
 def size(d: Draft, option: str) -> None:
     d.samples, d.batch = map(int, option.split("/"))
     whole = d.samples % d.batch == 0
+    d.need(MICRO not in d.tags or d.samples < 8 * d.batch)
     d.need(whole or "whole batches" not in d.tags)
     if not whole:
         d.tags.add("partial batch")
@@ -96,6 +97,7 @@ def generator(d: Draft, option: str) -> None:
 @feature("data", weight=0.6)
 def failing_generator(d: Draft, _: str) -> None:
     """Data that raise in the middle of an epoch."""
+    d.need(MICRO not in d.tags)
     d.is_arrays, d.has_length = False, False
     d.add_class(GENERATE)
     d.given = "dict(x=batches(1, 2))"
@@ -130,10 +132,10 @@ def sequence(d: Draft, option: str) -> None:
 
 @feature("weights", "samples", "zeros", "integers")
 def sample_weight(d: Draft, option: str) -> None:
-    d.need(d.is_arrays and "outputs" not in d.tags)
+    d.need(d.is_arrays and "outputs" not in d.tags and "processes" not in d.device)
     weights = {
         "samples": "np.linspace(0, 2, n).astype(f)",
-        "zeros": "(np.arange(n) >= b).astype(f)",
+        "zeros": "(np.arange(n) >= m).astype(f)",
         "integers": "np.arange(n) % 3",
     }
     d.given = d.given[:-1] + f", sample_weight={weights[option]})"
@@ -162,20 +164,22 @@ def steps_per_epoch(d: Draft, option: str) -> None:
 
 @feature("epochs", "True", "batch", weight=2)
 def shuffle(d: Draft, option: str) -> None:
-    d.need(d.is_arrays and d.kind != "stateful")
+    d.need(d.is_arrays and d.kind != "stateful" and (option == "True" or MICRO not in d.tags))
+    d.need("processes" not in d.device)
     d.fit["shuffle"] = option if option == "True" else repr(option)
 
 
-OTHER = "part((x, y), 0, 2 * b)"
+OTHER = "part((x, y), 0, 2 * u)"
 
 
 @feature("validation", "arrays", "dataset", "generator", "split", "frequency", "steps", "batch size", weight=6)
 def validation(d: Draft, option: str) -> None:
     if option == "split":
-        d.need(d.is_arrays and d.kind != "stateful" and "sample_weight" not in d.given)
+        d.need(d.is_arrays and d.kind != "stateful" and "sample_weight" not in d.given and MICRO not in d.tags)
         d.fit["validation_split"] = "0.25"
         return
     d.need(option != "batch size" or d.kind != "stateful")
+    d.need(option not in ("steps", "generator") or MICRO not in d.tags)
     d.fit["validation_data"] = OTHER
     if option != "batch size":
         d.fit["validation_batch_size"] = "b"

@@ -10,6 +10,7 @@ from tests.crossings.harness import MODES
 from tests.crossings.plan import FRAMEWORKS, GROUPS, Feature, Misfit, Plan, all_features
 
 CHANCES = {
+    **{"device": (0.25, 0.6, 0.4, 0.3)},
     **{"model": (0.9,), "policy": (0.08,), "size": (0.5,), "frozen": (0.12,), "loss": (0.35,), "metrics": (0.4,)},
     **{"data": (0.65,), "weights": (0.3,), "optimizer": (0.8,), "slots": (0.4, 0.2), "schedule": (0.25,)},
     **{"compile": (0.4, 0.1), "epochs": (0.35, 0.1), "validation": (0.35,), "callback": (0.7, 0.4, 0.2)},

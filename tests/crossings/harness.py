@@ -17,6 +17,8 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 import numpy as np
 import tensorflow as tf
 
+from tests.crossings.micro_batches import Device, MicroBatches, part
+
 MODES = ("scope", "block", "call", "copy")
 """`IPUStrategy.scope()`, `with ipu.accelerate():`, `ipu.accelerate()` and `ipu.accelerate(model)`."""
 HOOKS = (
@@ -41,6 +43,7 @@ class Notes:
         self.items: list[tuple[str, Any]] = []
         self._folder = tempfile.TemporaryDirectory()
         self._number = 0
+        self._device: Device | None = None
 
     def __call__(self, label: str, action: Callable[[], Any], default: Any = None) -> Any:
         """The result of an action; notes it, or the class of the error."""
@@ -58,7 +61,8 @@ class Notes:
         if self.mode == "scope":
             from tensorflow.python import ipu
 
-            with ipu.ipu_strategy.IPUStrategy().scope():
+            of_processes = self._device.strategy if self._device else None
+            with (of_processes or ipu.ipu_strategy.IPUStrategy()).scope():
                 yield
         elif self.mode == "block":
             from tensorflow.python import ipu
@@ -67,6 +71,38 @@ class Notes:
                 yield
         else:
             yield
+
+    def device(self, samples: int, rows: int, **settings: Any) -> int:
+        """The samples of all replicas for as many updates as there are batches of `rows` rows in `samples`."""
+        self._device = Device(rows, **settings)
+        if self.mode == "scope":
+            self._device.configure()
+        return samples // rows * self._device.update
+
+    def rows(self, x: Any, y: Any) -> tuple[Any, Any, int, int, int]:
+        """The rows of this process, their number, and the rows of a batch and of an update."""
+        assert self._device is not None
+        if self.mode != "plain":
+            x, y = tf.nest.map_structure(self._device.mine, (x, y))
+        update = self._device.update if self.mode == "plain" else self._device.own_update
+        return x, y, len(tf.nest.flatten(x)[0]), update if self.mode == "plain" else self._device.rows, update
+
+    def steps(self, updates: int) -> int:
+        """The steps of an execution of so many updates."""
+        return 1 if self.mode == "plain" or self._device is None else updates * self._device.accumulate
+
+    def on_device(self, model: Any) -> Any:
+        """Sets the device's options for a model; plain Keras gets steps that do the same."""
+        if self._device is not None and self.mode == "plain":
+            MicroBatches(model, self._device)
+        elif self._device is not None:
+            self._device.set_options(model)
+        return model
+
+    def own(self, predicted: Any) -> Any:
+        """The predictions for the rows of the first process."""
+        is_all = self.mode == "plain" and self._device is not None
+        return tf.nest.map_structure(self._device.mine, predicted) if is_all else predicted
 
     def owned(self, model: Any) -> Any:
         """The model that the rest of a program works with."""
@@ -101,7 +137,10 @@ class Notes:
             values["iterations"] = int(np.asarray(optimizer.iterations))
             values["learning rate"] = plain(optimizer.learning_rate)
         metrics = model.metrics if getattr(model, "compiled", optimizer is not None) else []
-        values["metrics"] = [[m.name, [np.asarray(v) for v in m.variables if not _is_seed(v)]] for m in metrics]
+        if self._device is None:
+            values["metrics"] = [[m.name, [np.asarray(v) for v in m.variables if not _is_seed(v)]] for m in metrics]
+        else:  # Keras 3 counts samples where it knows their number, otherwise batches
+            values["metrics"] = [[m.name, np.asarray(m.result())] for m in metrics]
         values["trainable"] = [layer.trainable for layer in model.layers if layer.weights]
         values["stop_training"] = bool(getattr(model, "stop_training", False))
         self.items.append((label, plain(values)))
@@ -169,16 +208,6 @@ def numbers(K: Any) -> Any:
             return {"seed": self.seed}
 
     return Numbers
-
-
-def part(structure: Any, begin: int, end: int) -> Any:
-    """Rows `begin` to `end` of each array of a structure."""
-    return tf.nest.map_structure(lambda array: array[begin:end], structure)
-
-
-def variable(weight: Any) -> Any:
-    """TensorFlow's variable of a weight."""
-    return weight if isinstance(weight, tf.Variable) else weight.value
 
 
 def set_policy(K: Any, name: str) -> None:

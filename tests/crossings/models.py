@@ -25,6 +25,7 @@ def functional(d: Draft, option: str) -> None:
         "shared": f"dense = L.Dense(4, 'tanh', {K1})\nh = dense(dense(i))",
         "nested": f"inner = K.Sequential([L.Input((4,)), L.Dense(4, 'tanh', {K1})])\nh = inner(i) + i",
     }[option]
+    d.need(option != "shared" or "stages" not in d.device)  # stages that share weights share an IPU
     if option == "nested":
         hidden = hidden.replace("inner(i) + i", "L.Add()([inner(i), i])")
     d.make = f"i = K.Input((4,))\n{hidden}\nreturn K.Model(i, L.Dense(1, {K2})(h))"
@@ -169,9 +170,10 @@ def recurrent(d: Draft, option: str) -> None:
 def stateful(d: Draft, option: str) -> None:
     """Recurrent state that goes on from batch to batch."""
     d.inputs = ["rng.normal(size=(n, 3, 2)).astype(f)"]
-    shape = "L.Input(batch_shape=(b, 3, 2))" if d.is_keras3 else "L.Input((3, 2), batch_size=b)"
+    shape = "L.Input(batch_shape=(m, 3, 2))" if d.is_keras3 else "L.Input((3, 2), batch_size=m)"
     d.make = f"return K.Sequential([{shape}, L.{option}(3, stateful=True, {CELL}), L.Dense(1, {K3})])"
     d.kind = "stateful"
+    d.need(int(d.device.get("replicas", 1)) == 1 and "processes" not in d.device)
     d.tags.add("whole batches")
 
 
@@ -189,7 +191,7 @@ def return_state(d: Draft, _: str) -> None:
 @feature("model", "distinct", "repeated", "masked")
 def embedding(d: Draft, option: str) -> None:
     """Word numbers; a word occurs once in a batch unless the option says otherwise."""
-    words = "np.concatenate([rng.permutation(40)[:4 * b].reshape(b, 4) for _ in range(-(-n // b))])[:n]"
+    words = "np.concatenate([rng.permutation(40)[:4 * m].reshape(m, 4) for _ in range(-(-n // m))])[:n]"
     if option != "distinct":
         words = "rng.integers(0, 6, (n, 4))"
         d.tags.add("repeated rows")
@@ -218,6 +220,7 @@ def attention(d: Draft, _: str) -> None:
 
 @feature("model", "Dropout", "GaussianNoise", "SpatialDropout1D")
 def random_layers(d: Draft, option: str) -> None:
+    d.need("replicas" not in d.device and "processes" not in d.device)
     layer = (
         "L.Reshape((5, 1)), L.SpatialDropout1D(0.4, seed=3), L.Flatten()"
         if option.startswith("Spatial")

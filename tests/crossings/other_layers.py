@@ -51,6 +51,36 @@ def sequences(d: Draft, option: str) -> None:
     d.kind = "sequence"
 
 
+CONTROLLED = {
+    "cond": "tf.cond(tf.reduce_mean(h) > 0, lambda: tf.tanh(h @ w), lambda: tf.sin(h @ w))",
+    "while": "tf.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, tf.tanh(v @ w)), (0, h), maximum_iterations=4)[1]",
+    "nested": "tf.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, tf.cond(tf.reduce_mean(v) > 0, "
+    "lambda: tf.tanh(v @ w), lambda: v * 0.5)), (0, h), maximum_iterations=3)[1]",
+    "function": "tf.function(lambda v: tf.tanh(v @ w), autograph=False)(tf.function(lambda: h * h)())",
+}
+BRANCHING = """
+@K.utils.register_keras_serializable('crossings')
+class Branching(L.Layer):
+    def build(self, shape):
+        self.w = self.add_weight(shape=(5, 5), initializer=N(4), name='w')
+        self.count = self.add_weight(shape=(), initializer='zeros', dtype='int32', trainable=False, name='count')
+    def call(self, h, training=False):
+        w = tf.cast(tf.convert_to_tensor(self.w), h.dtype)
+        if training:
+            self.count.assign(self.count + tf.cond(tf.reduce_sum(h) > 0, lambda: 2, lambda: 1))
+        return CALLED
+    def compute_output_shape(self, shape):
+        return shape
+"""
+
+
+@feature("model", *CONTROLLED)
+def controlled(d: Draft, option: str) -> None:
+    """A layer with branches, loops or functions, and a counter."""
+    d.add_class(BRANCHING.replace("CALLED", CONTROLLED[option]))
+    d.make = f"return K.Sequential([L.Input((4,)), L.Dense(5, 'tanh', {K1}), Branching(), L.Dense(1, {K2})])"
+
+
 CONTAINERS = {
     "tuple": "tuple(made)",
     "list": "made",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from tests.crossings.plan import Draft, feature
+from tests.crossings.plan import MICRO, Draft, feature
 
 CLASS = """
 @K.utils.register_keras_serializable('crossings')
@@ -74,6 +74,8 @@ TEST = """
 
 @feature("model", *STEPS, weight=2)
 def own_step(d: Draft, option: str) -> None:
+    d.need(option not in ("twice", "logs") or MICRO not in d.tags)
+    d.need("stages" not in d.device)
     steps = [textwrap.indent(textwrap.dedent(each).strip(), "    ") for each in (STEPS[option], TEST)]
     d.add_class("\n".join((textwrap.dedent(CLASS).strip(), *steps)))
     d.make = "return Own()"

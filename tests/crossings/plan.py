@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FRAMEWORKS = ("keras", "tf_keras")
-GROUPS = ("model", "policy", "size", "frozen", "loss", "metrics", "data", "weights", "optimizer", "slots", "schedule",
-          "compile", "epochs", "validation", "callback", "before", "action")  # fmt: skip
+GROUPS = ("device", "model", "policy", "size", "frozen", "loss", "metrics", "data", "weights", "optimizer", "slots",
+          "schedule", "compile", "epochs", "validation", "callback", "before", "action")  # fmt: skip
 """Groups in the order in which features write."""
-REPEATED = ("slots", "metrics", "compile", "epochs", "callback", "before", "action")
+REPEATED = ("device", "slots", "metrics", "compile", "epochs", "callback", "before", "action")
 """The groups of which a program may have several features; actions keep their order and may come twice."""
-ROOMS = ("models", "other_layers", "own_steps", "data", "compiling", "callbacks", "actions")
+ROOMS = ("devices", "models", "other_layers", "own_steps", "data", "compiling", "callbacks", "actions")
 SEED = 17
+MICRO = "micro-batches"
+"""The tag of programs whose batches are parts of an update."""
 THREADS = "in threads"
 """The label of calls in two threads."""
 FIT = "model.fit(**given('steps_per_epoch'), **fit(), callbacks=callbacks())"
@@ -34,6 +36,7 @@ class Draft:
     """The parts of a program's source while features write it."""
 
     keras: str
+    device: dict[str, str] = field(default_factory=dict)
     samples: int = 24
     batch: int = 4
     inputs: list[str] = field(default_factory=lambda: ["rng.normal(size=(n, 4)).astype(f)"])
@@ -162,6 +165,9 @@ class Plan:
             for each, option in of_group:
                 draft.need(self.keras in each.frameworks)
                 each.write(draft, each.option(option))
+        draft.need("stages" not in draft.device or "unbuilt" not in draft.tags)
+        if MICRO in draft.tags:
+            draft.need(self.modes == ("scope",) and (draft.is_keras3 or "unknown length" not in draft.tags))
         return draft
 
     def source(self) -> str:
@@ -178,19 +184,22 @@ def first_of(group: str) -> Feature | None:
 
 def source_of(draft: Draft) -> str:
     """The source of a written draft."""
-    optimizer = ", ".join([f"learning_rate={draft.rate}", *(f"{k}={v}" for k, v in draft.slots.items())])
+    optimizer = _named({"learning_rate": draft.rate} | draft.slots)
     made = draft.wrapper.format(f"{draft.optimizer}({optimizer})")
-    compiled = ", ".join(f"{k}={v}" for k, v in draft.compile.items())
-    fit = ", ".join(f"{k}={v}" for k, v in draft.fit.items())
+    if draft.device:
+        draft.compile.setdefault("steps_per_execution", "note.steps(1)")
+    compiled, fit = _named(draft.compile), _named(draft.fit)
     actions = draft.actions or [action("fit", FIT)]
     lines = [
         f"rng = np.random.default_rng({SEED})",
         "L, N = K.layers, numbers(K)",
-        f"n, b = {draft.samples}, {draft.batch}",
+        f"n, m = {draft.samples}, {draft.batch}",
+        *([f"n = note.device(n, m, {_named(draft.device)})"] if draft.device else []),
         *(f"x = {_structure(draft.inputs, draft.input_names)}", f"y = {_structure(draft.targets, draft.target_names)}"),
+        "x, y, n, b, u = note.rows(x, y)" if draft.device else "b = u = m",
         *draft.classes,
         f"def make():\n{textwrap.indent(textwrap.dedent(draft.make).strip(), '    ')}",
-        f"def compiled(model):\n    model.compile({made}, {compiled})\n    return model",
+        f"def compiled(model):\n    model.compile({made}, {compiled})\n    return note.on_device(model)",
         f"def given(steps='steps'):\n    return {draft.given}",
         f"def fit():\n    return dict({fit}, verbose=0)",
         f"def callbacks():\n    return [{', '.join(draft.callbacks)}]",
@@ -207,6 +216,10 @@ def source_of(draft: Draft) -> str:
 def action(label: str, expression: str) -> str:
     """A line that notes the result of an expression."""
     return f"note({label!r}, lambda: {expression})"
+
+
+def _named(arguments: dict[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in arguments.items())
 
 
 def _structure(parts: list[str], names: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.crossings.compare import differences
 from tests.crossings.documented import FAULTS, IN_XLA, TABLE, before_faults, exclusions, excused
 from tests.crossings.generate import generate
 from tests.crossings.harness import Raised
+from tests.crossings.micro_batches import Device
 from tests.crossings.plan import FRAMEWORKS, Misfit, Plan, all_features
 from tests.crossings.shrink import shrink
 from tests.exploring import more_seeds
@@ -24,8 +26,8 @@ DOCS = Path(__file__).parent.parent.parent / "docs"
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def run(seed: int) -> None:
-    plan = generate(seed, without=exclusions())
+def run(seed: int, *wanted: str) -> None:
+    plan = generate(seed, wanted, exclusions())
     found = check(plan)
     if found and not found[0].startswith("refused"):
         pytest.fail("\n".join([f"python -m tests.crossings --plan '{plan}'", *found[:10]]), pytrace=False)
@@ -40,6 +42,43 @@ def test_program(seed: int) -> None:
 @pytest.mark.parametrize("seed", MORE_SEEDS)
 def test_more_programs(seed: int) -> None:
     run(seed)
+
+
+ON_DEVICES = (
+    "tf_keras scope accumulation=3_mean replicas=2 controlled=nested size=9/3 adam=amsgrad fit checkpoint fit",
+    "keras scope stages=2_Interleaved two_outputs=dict sequence adam averaged=overwritten fit save_and_load=keras fit",
+    "keras scope replicas=3 normalized=batch generator=endless weight_decay bad_call=shape fit evaluate",
+    "tf_keras scope stages replicas=2 device_option=recomputed two_inputs=dict dataset=dropped other_optimizer=AdamW "
+    "raises=epoch_end fit fit predict",
+)
+DEVICES = ("accumulation", "stages", "replicas,accumulation", "stages,replicas")
+
+
+@pytest.mark.parametrize("line", ON_DEVICES)
+def test_program_on_a_device(line: str) -> None:
+    assert check(Plan.read(line)) == []
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("seed", MORE_SEEDS)
+def test_more_programs_on_devices(seed: int, device: str) -> None:
+    run(seed, "mode:scope", *device.split(","), "fit")
+
+
+@pytest.mark.slow
+def test_program_in_processes() -> None:
+    pytest.importorskip("mpi4py", exc_type=ImportError)
+    assert (
+        check(Plan.read("keras scope processes=2 replicas=2 accumulation normalized adam fit evaluate predict")) == []
+    )
+
+
+def test_other_reductions_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan.read("keras scope accumulation=3_mean replicas=2 fit")
+    of_device = Device.set_options
+    monkeypatch.setattr(Device, "set_options", lambda d, model: of_device(replace(d, reduction="sum"), model))
+    assert any("end #1/weights" in line for line in check(plan))
 
 
 def test_a_plan_is_its_line() -> None:
