@@ -82,6 +82,8 @@ def test_misuse_is_an_error() -> None:
     with pytest.raises(ValueError, match="enqueued once"):
         other = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
         ipu.ipu_compiler.compile(lambda: [other.enqueue(tf.constant(1.0)), other.enqueue(tf.constant(2.0))])
+    with pytest.raises(ValueError, match=r"'[Ww]here.*' of Where, of shape \(None, 1\).* a mask"):
+        ipu.ipu_compiler.compile(lambda: other.enqueue(tf.where(tf.constant([True, False]))))
     with pytest.raises(RuntimeError, match="runs on the IPU"):
         outfeed.enqueue(tf.constant(1.0))
     wide = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.range(3))

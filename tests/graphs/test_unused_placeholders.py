@@ -89,5 +89,10 @@ def test_a_placeholder_that_is_used_is_refused(place: Any) -> None:
     with tf.Graph().as_default():
         x = v1.placeholder(tf.float32, X.shape)
         result = ipu.ipu_compiler.compile(wrong, [x])
-        with v1.Session() as session, pytest.raises(UnsupportedOperation, match="Placeholder at '.*forgotten'"):
+        with (
+            v1.Session() as session,
+            pytest.raises(
+                UnsupportedOperation, match="Placeholder at '.*forgotten'.* as one of ipu_compiler.compile's inputs"
+            ),
+        ):
             session.run(result, {x: X})

@@ -21,6 +21,7 @@ _INSTEAD = {
     "CTCGreedyDecoder": "Return tf.argmax of the logits, and merge equal neighbours on the host; or use "
     "ipu.nn_ops.ctc_beam_search_decoder.",
     "CTCLoss": "Use ipu.nn_ops.ctc_loss_v2 or tf.compat.v1.nn.ctc_loss_v2, with dense labels and their lengths.",
+    "Placeholder": "Create it outside of the computation, and give it as one of ipu_compiler.compile's inputs.",
     "RaggedTensorToTensor": "Give to_tensor the shape of its result, with a number for each dimension.",
     "ResourceStridedSliceAssign": "For rows of a computed number use tf.compat.v1.scatter_update or scatter_nd_update.",
     "SparseCross": "Cross the features in the input pipeline, for example with tf.data's map.",

@@ -111,6 +111,12 @@ class IPUOutfeedQueue:
         require_trace("an outfeed queue's enqueue")
         check_device("outfeed", self._device_ordinal)
         leaves = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(tensors)]
+        for leaf in leaves:
+            if not leaf.shape.is_fully_defined():
+                raise ValueError(
+                    f"Expected tensors of fully defined shapes to enqueue. Received: {leaf.name!r} of {leaf.op.type}, "
+                    f"of shape {leaf.shape}. Enqueue a fixed number of elements, such as a mask, or call set_shape()."
+                )
         self._check_specs(tensors, [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in leaves])
         self._enter(ops.get_default_graph())
         return enqueue(self._endpoint.name, leaves)
@@ -118,9 +124,6 @@ class IPUOutfeedQueue:
     def _check_specs(self, tensors: Nest, specs: list[tf.TensorSpec]) -> None:
         if not specs:
             raise ValueError("Expected at least one tensor to enqueue. Received: none.")
-        for spec in specs:
-            if not spec.shape.is_fully_defined():
-                raise ValueError(f"Expected tensors of fully defined shapes to enqueue. Received: {spec.shape}.")
         structure = tf.nest.map_structure(lambda leaf: None, tensors)
         if self._fixed and (specs != self._specs or structure != self._structure):
             raise tf.errors.FailedPreconditionError(
