@@ -22,15 +22,23 @@ def remainder(lanes: Lanes, x: ir.Value, y: ir.Value) -> ir.Value:
     infinity = lanes.constant("f64", float("inf"))
     b = builder.select(builder.fcmp_ordered("==", b, infinity), lanes.constant("f64", ABOVE_ALL), b)
     huge = builder.fcmp_ordered(">=", a, builder.fmul(b, lanes.constant("f64", 2.0**BITS)))
-
-    def reduced(held: list[ir.Value]) -> list[ir.Value]:
-        (rest,) = held
-        for bits in range(5 * BITS, 0, -BITS):
-            rest = _step(lanes, rest, builder.fmul(b, lanes.constant("f64", 2.0**bits)))
-        return [rest]
-
-    (a,) = if_any(lanes, huge, [a], reduced)
+    (a,) = if_any(lanes, huge, [a], lambda held: [_reduced(lanes, held[0], b)])
     return lanes.intrinsic("copysign", builder.fptrunc(_step(lanes, a, b), lanes.of(F32)), x)
+
+
+def _reduced(lanes: Lanes, a: ir.Value, b: ir.Value) -> ir.Value:
+    """The remainder of a by 2**BITS b: the rare case is a function of the module, which LLVM compiles once."""
+    module, name = lanes.builder.module, f"reduced_{lanes.width}"
+    if name not in module.globals:
+        function = ir.Function(module, ir.FunctionType(a.type, [a.type, b.type]), name)
+        function.linkage = "internal"
+        function.attributes.update(("cold", "noinline", "nounwind"))
+        inside = Lanes(ir.IRBuilder(function.append_basic_block("entry")), lanes.width)
+        rest, divisor = function.args
+        for bits in range(5 * BITS, 0, -BITS):
+            rest = _step(inside, rest, inside.builder.fmul(divisor, lanes.constant("f64", 2.0**bits)))
+        inside.builder.ret(rest)
+    return lanes.builder.call(module.globals[name], [a, b])
 
 
 def _step(lanes: Lanes, a: ir.Value, b: ir.Value) -> ir.Value:
