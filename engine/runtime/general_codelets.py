@@ -18,6 +18,8 @@ from engine.codelets.convolutions.overlap_add import overlap_add
 from engine.codelets.convolutions.window_filling import ColumnRun
 from engine.codelets.convolutions.winograd import kernel_transform
 from engine.codelets.convolutions.winograd_runs import reading_runs, writing_runs
+from engine.codelets.fourier.butterflies import FourierLanes, passing
+from engine.codelets.fourier.fourier import fourier, radices_here
 from engine.codelets.language.build import Codelet, MachineCode
 from engine.codelets.language.lanes import F16_IN_F32
 from engine.codelets.pooling.overlapping_pool_gradient import overlapping_pool_gradient
@@ -27,7 +29,8 @@ from engine.codelets.products.contract_bf16x3 import contract_bf16x3
 from engine.codelets.products.contract_half import contract_half
 from engine.codelets.products.contract_plain import contract_for
 from engine.codelets.products.pack_parts import pack_parts
-from engine.machine_code.processor import may_use_matrix_registers, widens_beside_products
+from engine.codelets.scan import scan
+from engine.machine_code.processor import lanes, may_use_matrix_registers, widens_beside_products
 from engine.runtime import executor
 
 
@@ -40,7 +43,7 @@ def general_codelets() -> list[MachineCode]:
 
 
 def usual_codelets() -> list[Codelet]:
-    """Codelets of kinds that most models of images, and most with 16-bit floats, need."""
+    """Codelets of kinds that most models of images, of sound, and most with 16-bit floats, need."""
     images = [
         pool_gradient("UGE", "f32"),  # max pooling whose windows do not overlap, such as 2 x 2
         pool_windows("maximum-number", "f32", 2, 2),
@@ -59,7 +62,10 @@ def usual_codelets() -> list[Codelet]:
     images += map(depthwise_forward, (*backward, ColumnRun(1, 1)))  # their gradients by images
     rounding = contract_half("f16", "f16", beside=widens_beside_products(), right=F16_IN_F32)
     products = [contract_for(*types)[0] for types in (("f16",), ("f16", "f32"), ("bf16",))]
-    return [*images, *products, rounding]
+    spectra, lengths = FourierLanes("f32", lanes()), (2**twos for twos in range(4, 12))
+    radices = sorted({radix for length in lengths for radix in radices_here(length) or ()})
+    sound = [fourier("c64", spectra), *(passing(radix, spectra) for radix in radices)]
+    return [*images, *products, rounding, *sound, *(scan("add", kind) for kind in ("f32", "s32"))]
 
 
 def usual_transforms() -> list[MachineCode]:

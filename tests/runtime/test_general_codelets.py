@@ -21,6 +21,7 @@ from engine.program.buffer import Address, Buffer
 from engine.program.work.offsets import Offsets
 from engine.runtime.encode import encode_program
 from engine.runtime.general_codelets import general_codelets
+from tests.lower.test_fourier import fft_module
 from tests.program import test_depthwise_windows as depthwise
 from tests.program.test_pooled_windows import pooling
 from tests.program.test_winograd_strides import Case, module
@@ -31,7 +32,7 @@ TAPS = (
     Case(16, (14, 14), 32, 64, (5, 5), (2, 2), (1, 1), (2, 2)),
 )
 KINDS = (depthwise.forward, depthwise.by_input, depthwise.by_kernel)
-ONE, PAIR = WindowDimension(1), WindowDimension(2, 2)
+ONE, PAIR, RUNNING = WindowDimension(1), WindowDimension(2, 2), WindowDimension(28, padding_low=27)
 USUAL = {
     **{
         f"{each.taps} taps, stride 2, {kind}": module(kind, each)
@@ -44,9 +45,12 @@ USUAL = {
         for taps in (3, 5)
         for step in (1, 2)
     },
+    **{f"spectra of {n}": fft_module(kind, (40,), (n,)) for kind, n in (("RFFT", 256), ("FFT", 512), ("IRFFT", 1024))},
+    **{f"running sums, {kind}": pooling(kind, (8, 28), (ONE, RUNNING), "add") for kind in ("f32", "s32")},
     "mean pooling": pooling("f32", (8, 28, 28, 16), (ONE, PAIR, PAIR, ONE), "add"),
 }
-"""Convolutions and pooling as ResNets, MobileNets, EfficientNets, LeNets and GANs have them."""
+"""Convolutions and pooling as ResNets, MobileNets, EfficientNets, LeNets and GANs have them, spectra of sound, and
+sums over positions as mixtures of experts have them."""
 
 
 @pytest.mark.parametrize("usual", USUAL.values(), ids=USUAL)

@@ -218,10 +218,15 @@ def fourier(element_type: str, lanes: FourierLanes) -> Codelet:
     return Codelet(transform_lines, f"fourier_{element_type}_{lanes.element_type}x{width}", in_vectors=True)
 
 
+def radices_here(length: int) -> tuple[int, ...] | None:
+    """The radices of this processor: radix 8 needs 32 registers."""
+    return radices_of(length, registers() >= 32)
+
+
 def encoded_fourier(work: FourierWork) -> Encoded:
-    """The header, then the passes. Radix 8 needs 32 registers, and a table of its own."""
+    """The header, then the passes. Other radices than the plan's need a table of their own."""
     plan, lanes = work.plan, FourierLanes(work.plan.computed, work.width)
-    radices = radices_of(plan.transformed, registers() >= 32)
+    radices = radices_here(plan.transformed)
     assert radices is not None
     plan = plan._replace(radices=radices)
     parameters = Fourier.of(
