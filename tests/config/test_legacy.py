@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ipu import utils
+from ipu._internal.config.legacy_functions import SETTERS
 from ipu._internal.config.system import current_system
 from ipu.config import (
     DeviceConnectionType,
@@ -75,6 +76,20 @@ def test_create_ipu_config_puts_each_argument_where_it_belongs() -> None:
     }
     assert {name: read(opts, name) for name in expected} == expected
     json.loads(opts.to_json())
+
+
+@pytest.mark.parametrize(
+    ("argument", "attribute", "value"),
+    [
+        ("enable_ipu_events", "enable_ipu_trace_events", True),
+        ("use_poplar_cbor_report", "enable_poplar_reports_cbor", True),
+        ("enable_poplar_serialized_graph", "enable_poplar_graph", True),
+        ("max_report_size", "max_report_size", 7),
+    ],
+)
+def test_arguments_about_events(argument: str, attribute: str, value: int) -> None:
+    assert getattr(utils.create_ipu_config(**{argument: value}).profiling, attribute) == value
+    assert getattr(utils.create_ipu_config().profiling, attribute) != value
 
 
 @pytest.mark.parametrize(
@@ -176,6 +191,10 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             "floating_point_behaviour.nanoo": True,
         },
     ),
+    *(
+        ("set_floating_point_behaviour_options", {name: False}, {f"floating_point_behaviour.{name}": False})
+        for name in ("inv", "div0", "esr", "nanoo")
+    ),
     (
         "set_io_tile_options",
         {"num_io_tiles": 8, "io_tile_available_memory_proportion": 0.5},
@@ -224,6 +243,9 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             "minimum_remote_tensor_size": 7,
             "merge_remote_buffers": MergeRemoteBuffersBehaviour.MERGE,
             "gather_simplifier": False,
+            "max_cross_replica_sum_buffer_size": 3,
+            "max_inter_ipu_copies_buffer_size": 4,
+            "triangular_solve_expander_block_size": 9,
             "cholesky_block_size": 8,
             "enable_fast_math": True,
         },
@@ -235,11 +257,15 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             "optimizations.minimum_remote_tensor_size": 7,
             "optimizations.merge_remote_buffers": MergeRemoteBuffersBehaviour.MERGE,
             "optimizations.enable_gather_simplifier": False,
+            "optimizations.maximum_cross_replica_sum_buffer_size": 3,
+            "optimizations.maximum_inter_ipu_copies_buffer_size": 4,
+            "optimizations.triangular_solve_expander_block_size": 9,
             "optimizations.cholesky_block_size": 8,
             "optimizations.math.fast": True,
         },
     ),
     ("set_recomputation_options", {}, {"allow_recompute": True}),
+    ("set_recomputation_options", {"allow_recompute": False}, {"allow_recompute": False}),
     ("set_serialization_options", {"output_folder": "x"}, {"serialization_output_folder": "x"}),
     ("set_transfer_options", {"use_verified_transfers": True}, {"use_verified_transfers": True}),
 ]
@@ -250,6 +276,12 @@ def test_set_functions(function: str, arguments: dict[str, Any], expected: dict[
     opts = getattr(utils, function)(utils.create_ipu_config(), **arguments)
     assert {name: read(opts, name) for name in expected} == expected
     assert "(deprecated)" in (getattr(utils, function).__doc__ or "").split("\n")[0]
+
+
+def test_every_argument_of_a_set_function_has_a_case() -> None:
+    tried = {(function, name) for function, arguments, _ in CASES for name in arguments}
+    every = {(function, name) for function, (_, arguments) in SETTERS.items() for name in arguments}
+    assert every - tried == {("set_verification_options", "verification_options")}
 
 
 def test_verification_options() -> None:
