@@ -169,6 +169,18 @@ def reference_variables(scope: Scope) -> Any:
     return [y, v1.assign_add(w, tf.ones_like(w) * tf.reduce_sum(y))], {x: X}
 
 
+def rows_of_a_table(scope: Scope) -> Any:
+    """Sums the gradients of equal ids by tf.unique: updates on the host and in later programs need the result."""
+    ids, x = v1.placeholder(tf.int32, [5]), v1.placeholder(tf.float32, [8, 6])
+    with scope():
+        rows = tf.nn.embedding_lookup(variable("table", 9, 6), ids) - x[:5]
+        chosen = tf.boolean_mask(x, x[:, 0] > 0)
+        steps = [
+            v.minimize(tf.reduce_sum(rows**2)) for v in (v1.train.AdamOptimizer(0.1), v1.train.RMSPropOptimizer(0.1))
+        ]
+    return [steps, chosen * 2.0, tf.reduce_sum(chosen)], {ids: [1, 4, 1, 0, 4], x: X}
+
+
 def optimizers() -> list[Program]:
     v = v1.train
     return [
@@ -180,7 +192,15 @@ def optimizers() -> list[Program]:
 
 
 PROGRAMS = [*optimizers(), trained_outside_of_the_scope, of_unknown_batch, convolutions, the_host_between]
-PROGRAMS += [fed_in_the_middle, branches_of_the_host, assigned_after, summaries, functions, reference_variables]
+PROGRAMS += [
+    rows_of_a_table,
+    fed_in_the_middle,
+    branches_of_the_host,
+    assigned_after,
+    summaries,
+    functions,
+    reference_variables,
+]
 
 
 IN_VERSION_2 = [branches, loops, loops_of_the_host]

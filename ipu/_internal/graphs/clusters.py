@@ -25,6 +25,8 @@ from ipu._internal.graphs.tracing import trace_in_graph
 HOST = -1
 """The device of the operations of the host, among ordinals."""
 CALLS_OF_PYTHON = frozenset({"EagerPyFunc", "Print", "PyFunc", "PyFuncStateless"})
+SIZED_BY_VALUES = frozenset({"Unique", "UniqueV2", "Where"})
+"""Operations whose results no program can return."""
 SCOPE = "ipu_clusters"
 _RUNS, _WARNED = "_ipu_cluster_runs", "_ipu_cluster_warned"
 Run = tuple[list[tf.Operation], list[tf.Tensor]]
@@ -87,7 +89,7 @@ class _Run:
             return
         self.order = self._in_order(reached)
         self._place()
-        while self._place_on_levels():
+        while self._place_on_levels() or self._place_sized_on_host():
             pass
 
     @property
@@ -212,6 +214,23 @@ class _Run:
         exact = [cluster for cluster in clusters.values() if not computes(cluster)]
         self.device.update((each, HOST) for cluster in exact for each in cluster)
         return bool(exact)
+
+    def _place_sized_on_host(self) -> bool:
+        """Moves operations to the host whose results have as many elements as values say, if they leave a cluster."""
+        sources: dict[int, set[tf.Operation]] = {}
+        moved = set[tf.Operation]()
+        for each in self.order:
+            taken = {each} if each.type in SIZED_BY_VALUES and self.device[each] != HOST else set[tf.Operation]()
+            for tensor in each.inputs:
+                found = sources.get(id(tensor))
+                if found and self.level[tensor.op] == self.level[each]:
+                    taken |= found
+                elif found:
+                    moved |= found
+            sources.update((id(t), taken) for t in each.outputs if taken and not t.shape.is_fully_defined())
+        moved.update(source for tensor in self.fetches for source in sources.get(id(tensor), ()))
+        self.device.update(dict.fromkeys(moved, HOST))
+        return bool(moved)
 
     def _copy_dependent(self, operations: Sequence[tf.Operation]) -> None:
         """Copies the operations of the host that depend on a program."""
