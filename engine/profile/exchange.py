@@ -20,6 +20,7 @@ from engine.program.work.convolution import Convolution
 from engine.program.work.copy import TransposeWork
 from engine.program.work.fused_loop import FusedLoop, Strided
 from engine.program.work.indexing import Counted, SliceWork
+from engine.program.work.select_and_scatter import SelectAndScatterWork
 from engine.target import Target
 
 
@@ -231,12 +232,12 @@ def _covered(loop: FusedLoop, operand: Strided) -> int:
 def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> int:
     """Bytes that each tile receives for its points of a compute set that is not a matrix product.
 
-    The units of this processor do not matter, except to other work than loops, where they say what is accessed at all.
+    The units of this processor do not matter, except to other work than loops, slices and gradients of pooling, where
+    they say what is accessed at all.
     """
     order = point_order(compute_set)
     if order is None:
-        spans = [s for s in compute_set.reads if s.partition is None and not layouts.is_everywhere(s.buffer)]
-        moved = [span.buffer.shape.bytes for span in spans]
+        moved = [span.buffer.shape.bytes for span in _moved_spans(compute_set, layouts)]
         if slices_by_counter(compute_set):
             # Each tile has its columns of all rows, so the row of any iteration moves alone.
             moved = [min(size, compute_set.writes[0].buffer.shape.bytes) for size in moved]
@@ -248,6 +249,21 @@ def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> in
             touched = footprint(run.per_tile, list(order.extents), [stride != 0 for stride in strides])
             total += min(touched, shape.elements) * shape.dtype.itemsize
     return total
+
+
+def _moved_spans(compute_set: ComputeSet, layouts: Layouts) -> list[Span]:
+    """The arrays of which tiles receive parts, for work that is no fused loop or transpose.
+
+    Gradients of pooling have windows in the order of their arrays, as other windows do. A slice at a loop's counter
+    receives its row, unless the host sends it; an update there is computed on the tiles that are to have it.
+    """
+    work, spans = compute_set.work, [s for s in compute_set.reads if not layouts.is_everywhere(s.buffer)]
+    streamed = any(span.buffer.kind == "feed" for span in spans)
+    if isinstance(work, SelectAndScatterWork):
+        return []
+    if isinstance(work, SliceWork):
+        return [] if _starts_by_counter(work) and (work.into_array or streamed) else spans
+    return [span for span in spans if span.partition is None]
 
 
 def _is_elsewhere(order: PointOrder, span: Span, strides: Sequence[int], run: Spread, layouts: Layouts) -> bool:
@@ -281,6 +297,10 @@ def slices_by_counter(compute_set: ComputeSet) -> bool:
     work = compute_set.work
     if not isinstance(work, SliceWork) or any(span.buffer.kind == "feed" for span in compute_set.reads):
         return False
+    return _starts_by_counter(work)
+
+
+def _starts_by_counter(work: SliceWork) -> bool:
     if not work.starts:
         return work.array.address.moved is not None
     return any(isinstance(start, Counted) and start.growth for start in work.starts)

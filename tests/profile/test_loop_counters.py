@@ -13,6 +13,7 @@ from engine.profile.program_estimate import COUNTER_BYTES, estimate, with_counte
 from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import vertex_cycles
 from engine.program.program import Program
+from engine.program.work.indexing import SliceWork
 from engine.target import target
 from tests.program.loop_parts import below, loop, next_count
 
@@ -100,6 +101,18 @@ def test_loops_in_loops_have_counters_of_their_own() -> None:
     program = built(b.module(b.tuple(h)))
     runs = runs_of(program)
     assert {runs[at]: cost for at, cost in charged_in(program).items()} == {ROWS: COUNTER, ROWS**2: COUNTER}
+
+
+@pytest.mark.parametrize("width", [40, 1000, 20_000])
+def test_rows_are_received_where_they_are_read(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether this processor's units divide a row, as they do a long one, does not matter; updates are in place."""
+    monkeypatch.setattr("tests.profile.test_loop_counters.WIDTH", width)
+    program = built(scanned(2))
+    for at in slices_in(program):
+        work, cost = program.compute_sets[at].work, estimate(program, MK2).costs[at]
+        assert isinstance(work, SliceWork)
+        counter = COUNTER.exchange if at == slices_in(program)[0] else 0
+        assert bool(cost.exchange - ROWS * counter) == (not work.into_array)
 
 
 def test_a_slice_receives_its_row_alone() -> None:
