@@ -233,7 +233,7 @@ def threads(d: Draft, option: str) -> None:
                 return [each.result() for each in [pool.submit(action) for action in actions]]
         """
     )
-    predict = f"lambda: model.predict({d.predicted}, verbose=0)"
+    predict = f"lambda: note.own(model.predict({d.predicted}, verbose=0))"
     calls = {"fit": f"lambda: {FIT}", "predict": predict, "both": f"{predict}, {predict}"}[option]
     d.need(option != "both" or (d.is_arrays and d.kind != "stateful"))
     _act(d, THREADS, f"in_threads({calls})")

@@ -140,7 +140,7 @@ class Notes:
         if self._device is None:
             values["metrics"] = [[m.name, [np.asarray(v) for v in m.variables if not _is_seed(v)]] for m in metrics]
         else:  # Keras 3 counts samples where it knows their number, otherwise batches
-            values["metrics"] = [[m.name, np.asarray(m.result())] for m in metrics]
+            values["metrics"] = [[m.name, m.result()] for m in metrics]
         values["trainable"] = [layer.trainable for layer in model.layers if layer.weights]
         values["stop_training"] = bool(getattr(model, "stop_training", False))
         self.items.append((label, plain(values)))
