@@ -133,7 +133,7 @@ def test_a_pipeline_has_no_more_ipus_than_layers() -> None:
 
 
 def test_what_suffices_together_is_told_where_nothing_does_alone() -> None:
-    program = deep_step(512, 328, 4)
+    program = deep_step(512, 320, 4)
     found = estimate(program, SMALL)
     first, *others = levers(program, found)
     assert first.fits and not first.alone and " + " in first.what
