@@ -322,6 +322,8 @@ def test_a_purge_replaces_what_was_there(kit: Kit, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="output_names"):
         model.export_for_ipu_serving(str(tmp_path / "1"), batch_size=1, output_names=["a", "b"], purge_export_dir=True)
     assert [path.name for path in (tmp_path / "1").iterdir()] == ["old"]
+    with pytest.raises(ValueError, match="Expected purge_export_dir to be True or False. Received: 'no'."):
+        model.export_for_ipu_serving(str(tmp_path / "1"), batch_size=1, purge_export_dir="no")
     model.export_for_ipu_serving(str(tmp_path / "1"), batch_size=1, purge_export_dir=True)
     assert "old" not in [path.name for path in (tmp_path / "1").iterdir()]
     assert [path.name for path in tmp_path.iterdir()] == ["1"]

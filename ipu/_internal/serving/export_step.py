@@ -48,7 +48,12 @@ class Export:
 
 
 def check_directory(export_dir: str | Path, purge: bool) -> None:
-    """Raises ConfigurationError, a ValueError, for a file, or a directory that is not empty without `purge`."""
+    """Raises ConfigurationError, a ValueError, for a file, or a directory that is not empty without `purge`.
+
+    It is raised, too, if `purge` is neither True nor False.
+    """
+    if purge not in (True, False):
+        raise ConfigurationError(f"Expected purge_export_dir to be True or False. Received: {purge!r}.")
     path = Path(export_dir)
     if path.exists() and not path.is_dir():
         raise ConfigurationError(f"Expected export_dir to be a directory. Received: {str(path)!r}, which is a file.")
