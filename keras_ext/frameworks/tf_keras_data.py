@@ -228,8 +228,11 @@ class IPUDataHandler(data_adapter.DataHandler):
                 self._end_epoch(rows)
 
     def _end_epoch(self, rows: Iterator[Any]) -> None:
-        """Leaves out the batches of a pass that do not divide among replicas, where an epoch is a pass."""
-        if isinstance(rows, RepeatedRows) and self._steps_per_epoch is None:
+        """Leaves out the batches of a pass that do not divide among replicas, where an epoch is a pass.
+
+        Without replicas an epoch that resumes at a later step ends inside of a pass, and the next one goes on there.
+        """
+        if self._replicas > 1 and isinstance(rows, RepeatedRows) and self._steps_per_epoch is None:
             rows.next_pass()
 
     def steps(self) -> Iterator[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,25 @@ def test_relu_of_sums_of_zeros(kit: Kit, keras: Any) -> None:
         return model.train_on_batch(images, Y[:8])
 
     kit.assert_same(program, build, optimizer=lambda: keras.optimizers.SGD(1.0))
+
+
+@pytest.mark.sample(2)
+def test_fits_that_go_on_inside_of_an_epoch(kit: Kit, keras: Any, tmp_path: Path) -> None:
+    """tf_keras goes on with the first batch of a pass, and the epoch after it where that pass is then."""
+
+    class Stop(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 3:
+                raise RuntimeError("stop")
+
+    def program(model: Any) -> Any:
+        backups = [keras.callbacks.BackupAndRestore(str(tmp_path / str(id(model)) / "backup"), save_freq=2)]
+        arguments = {"batch_size": 4, "epochs": 3, "shuffle": False, "verbose": 0}
+        with pytest.raises(RuntimeError, match="stop"):
+            model.fit(X, Y, callbacks=[*backups, Stop()], **arguments)
+        return model.fit(X, Y, callbacks=backups, **arguments).history
+
+    kit.assert_same(program)
 
 
 def test_learning_rate_schedules(kit: Kit, keras: Any) -> None:
