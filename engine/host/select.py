@@ -26,7 +26,7 @@ from engine.program.builder import ProgramBuilder
 from engine.program.contraction import emit_contraction
 from engine.program.convolution_size import Phase, has_sums
 from engine.program.program import ComputeSet, Program
-from engine.program.rewriter import ProgramRewriter
+from engine.program.rewriter import with_emitted
 from engine.program.work.convolution import Convolution
 
 TRANSFORMS = (winograd,)
@@ -52,18 +52,14 @@ class Choice:
 
 def select_convolutions(program: Program) -> Program:
     """The program with compute sets of this processor in place of each convolution."""
-    rewriter, written = ProgramRewriter(program), ProgramBuilder()
-    for at, each in enumerate(program.compute_sets):
-        if isinstance(each.work, Convolution):
-            builder = ProgramBuilder(written.partitions, each.work.rows)
-            draft = replace(draft_of(each), may_transform=not program.exception_names)
+
+    def emit(builder: ProgramBuilder, compute_set: ComputeSet) -> None:
+        if isinstance(compute_set.work, Convolution):
+            builder.rows = compute_set.work.rows
+            draft = replace(draft_of(compute_set), may_transform=not program.exception_names)
             emit_convolution(builder, draft)
-            first, *rest = builder.compute_sets
-            rewriter.replace(at, first)
-            rewriter.insert_after(at, *rest)
-        else:
-            written.note(each)
-    return rewriter.result()
+
+    return with_emitted(program, emit)
 
 
 def draft_of(compute_set: ComputeSet) -> ConvolutionDraft:

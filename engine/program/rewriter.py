@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
 
-from engine.program.program import ComputeSet, Program
+from engine.program.builder import ProgramBuilder
+from engine.program.program import Buffer, ComputeSet, Partition, Program
 from engine.program.uses import BufferUses
 
 
@@ -66,6 +67,21 @@ class ProgramRewriter:
             marks=[replace(m, position=moved[m.position]) for m in self.program.marks],
             regions=[replace(r, begin=moved[r.begin], end=moved[r.end]) for r in self.program.regions],
         )
+
+
+def with_emitted(program: Program, emit: Callable[[ProgramBuilder, ComputeSet], None]) -> Program:
+    """The program with what `emit` makes of each compute set in its place; one of which it makes nothing stays."""
+    rewriter, partitions = ProgramRewriter(program), dict[Buffer, Partition]()
+    for at, each in enumerate(program.compute_sets):
+        builder = ProgramBuilder(partitions)
+        emit(builder, each)
+        if builder.compute_sets:
+            first, *rest = builder.compute_sets
+            rewriter.replace(at, first)
+            rewriter.insert_after(at, *rest)
+        else:
+            builder.note(each)
+    return rewriter.result()
 
 
 def with_each(program: Program, change: Callable[[ComputeSet], ComputeSet]) -> Program:

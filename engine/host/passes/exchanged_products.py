@@ -14,7 +14,7 @@ from engine.program.builder import ProgramBuilder
 from engine.program.contraction import ContractionDraft, emit_contraction, undivided
 from engine.program.copies import copy
 from engine.program.program import Address, ComputeSet, Program
-from engine.program.rewriter import ProgramRewriter
+from engine.program.rewriter import with_emitted
 from engine.program.views import View, stored_in
 from engine.program.work.contraction import Contraction
 from engine.program.work.offsets import axes_of, steps_of, table
@@ -25,18 +25,7 @@ SLIM, LEAST_LONG = 16, 128
 
 def exchange_products(program: Program) -> Program:
     """Replaces slim products by their transposes, each with a copy to the result."""
-    rewriter, written = ProgramRewriter(program), ProgramBuilder()
-    for at, each in enumerate(program.compute_sets):
-        builder = ProgramBuilder(written.partitions)
-        if isinstance(each.work, Contraction) and _is_slim(each.work):
-            _emit(builder, each, each.work)
-        if builder.compute_sets:
-            first, *rest = builder.compute_sets
-            rewriter.replace(at, first)
-            rewriter.insert_after(at, *rest)
-        else:
-            written.note(each)
-    return rewriter.result()
+    return with_emitted(program, _emit)
 
 
 def _is_slim(work: Contraction) -> bool:
@@ -50,8 +39,11 @@ def _is_slim(work: Contraction) -> bool:
     return all(len(np.unique(each.table)) == batches for each in (work.batch_a, work.batch_b))
 
 
-def _emit(builder: ProgramBuilder, compute_set: ComputeSet, work: Contraction) -> None:
-    """Emits the product with its columns as rows, and the copy to the result; nothing if the result has no strides."""
+def _emit(builder: ProgramBuilder, compute_set: ComputeSet) -> None:
+    """Emits a slim product with its columns as rows, and the copy to the result, unless that has no strides."""
+    work = compute_set.work
+    if not isinstance(work, Contraction) or not _is_slim(work):
+        return
     batches, rows, columns, _ = work.size
     axes, row = axes_of(work.batch_c.table), axes_of(work.row_c.table)
     if axes is None or row is None or len(row) != 1:

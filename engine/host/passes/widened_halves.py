@@ -13,7 +13,7 @@ from engine.program.builder import ProgramBuilder
 from engine.program.copies import copy
 from engine.program.nests import accumulated_in
 from engine.program.program import Address, Buffer, ComputeSet, Program, Span
-from engine.program.rewriter import ProgramRewriter
+from engine.program.rewriter import with_emitted
 from engine.program.views import whole
 from engine.program.work.base import Array, Work
 from engine.program.work.factors import CholeskyWork, SolveWork
@@ -34,23 +34,14 @@ RESULTS: dict[type[Work], str] = {CholeskyWork: "target", SolveWork: "x", ScanWo
 
 def widen_halves(program: Program) -> Program:
     """Puts conversions around work on 16-bit floats whose codelets have none of their own."""
-    rewriter, written = ProgramRewriter(program), ProgramBuilder()
-    for at, each in enumerate(program.compute_sets):
-        builder = ProgramBuilder(written.partitions)
-        if type(each.work) in OPERANDS:
-            _emit(builder, each)
-        if builder.compute_sets:
-            first, *rest = builder.compute_sets
-            rewriter.replace(at, first)
-            rewriter.insert_after(at, *rest)
-        else:
-            written.note(each)
-    return rewriter.result()
+    return with_emitted(program, _emit)
 
 
 def _emit(builder: ProgramBuilder, compute_set: ComputeSet) -> None:
     """Emits conversions and the work between them; nothing without arrays of 16-bit floats."""
     work, kind = compute_set.work, type(compute_set.work)
+    if kind not in OPERANDS:
+        return
     operands = {name: getattr(work, name) for name in OPERANDS[kind]}
     results = {name: getattr(work, name) for name in (RESULTS.get(kind),) if name is not None}
     wide, rounded = (_widened(list(each.values())) for each in (operands, results))
