@@ -181,11 +181,8 @@ def clear_run(
     scratch: int,
 ) -> None:
     """Stores 0 in outputs of these rows and columns of an image that are sums of zeros."""
-    common, item, step = (
-        TapBlock.read(word(zeros, ZeroSums.COMMON)),
-        word(a, TiledImages.ITEM),
-        word(a, TiledImages.COLUMN),
-    )
+    common = TapBlock.read(word(zeros, ZeroSums.COMMON))
+    item, step = word(a, TiledImages.ITEM), word(a, TiledImages.COLUMN)
     down, across = word(zeros, ZeroSums.GROUP_ROWS), word(zeros, ZeroSums.GROUP_COLUMNS)
     last_row, last_column = word(zeros, ZeroSums.LAST_ROW), word(zeros, ZeroSums.LAST_COLUMN)
     size, asks = item * word(a, TiledImages.FEATURES), is_whole and common.taps_down > 0
